@@ -1,0 +1,80 @@
+package pool
+
+import "time"
+
+// overlay is what this replica knows of a pod beyond what the informer showed.
+// Each part is dropped once the informer shows it, or never again matters.
+type overlay struct {
+	written    *Pod // the API server's reply to our newest write
+	deleting   bool
+	readyAt    time.Time
+	drainingAt time.Time
+}
+
+// settle drops what seen has caught up with.
+func (o *overlay) settle(seen Pod) {
+	if o.written != nil && !older(seen.Version, o.written.Version) {
+		o.written = nil
+	}
+	if !seen.ReadyAt.IsZero() {
+		o.readyAt = time.Time{}
+	}
+	if seen.Draining && !seen.DrainingAt.IsZero() {
+		o.drainingAt = time.Time{}
+	}
+}
+
+// over is seen with the expectations laid over it.
+func (o *overlay) over(seen Pod) Pod {
+	p := seen
+	if o.written != nil {
+		p = *o.written
+	}
+	if o.deleting {
+		p.Deleting = true
+	}
+	if p.ReadyAt.IsZero() {
+		p.ReadyAt = o.readyAt
+	}
+	if !o.drainingAt.IsZero() && (!p.Draining || p.DrainingAt.IsZero()) {
+		p.Draining, p.DrainingAt = true, o.drainingAt
+	}
+	return p
+}
+
+// ExpectWritten records the API server's reply to a write of ours. It is shown
+// until the informer shows that version or a later one. A reply older than
+// what is known already changes nothing.
+func (v *View) ExpectWritten(p Pod) {
+	v.update(p.UID, func(o *overlay) {
+		if o.written == nil || !older(p.Version, o.written.Version) {
+			o.written = &p
+		}
+	})
+}
+
+// ExpectReady records that the pod accepted its assignment at the given time,
+// before the annotation says so.
+func (v *View) ExpectReady(uid string, at time.Time) {
+	v.update(uid, func(o *overlay) { o.readyAt = wallClock(at) })
+}
+
+// ExpectDraining takes the pod out of routing before the annotation says so.
+func (v *View) ExpectDraining(uid string, at time.Time) {
+	v.update(uid, func(o *overlay) {
+		if o.drainingAt.IsZero() {
+			o.drainingAt = wallClock(at)
+		}
+	})
+}
+
+// ForgetDraining undoes ExpectDraining, for a write that certainly did not happen.
+func (v *View) ForgetDraining(uid string) {
+	v.update(uid, func(o *overlay) { o.drainingAt = time.Time{} })
+}
+
+// ExpectDeleted shows the pod as being deleted. It cannot be undone: whoever
+// calls it goes on until the pod is gone.
+func (v *View) ExpectDeleted(uid string) {
+	v.update(uid, func(o *overlay) { o.deleting = true })
+}
