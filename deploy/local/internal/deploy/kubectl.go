@@ -1,0 +1,44 @@
+// Package deploy puts Skipper's manifests into a cluster through kubectl: it names the images
+// in them, adds what is generated (Envoy's bootstrap, the signing key), and waits until every
+// Deployment has rolled out. The cluster is the only state.
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Kubectl calls a kubectl program. An empty Kubeconfig means the one that kubectl finds.
+type Kubectl struct {
+	Program    string
+	Kubeconfig string
+}
+
+// run returns what kubectl printed; input may be nil.
+func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte, error) {
+	if k.Kubeconfig != "" {
+		args = append([]string{"--kubeconfig", k.Kubeconfig}, args...)
+	}
+	cmd := exec.CommandContext(ctx, k.Program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &errs
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("run kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.Bytes(), nil
+}
+
+// apply is repeatable: what is equal already stays.
+func (k Kubectl) apply(ctx context.Context, manifests []byte) error {
+	_, err := k.run(ctx, manifests, "apply", "--server-side", "--force-conflicts", "--field-manager=skipper-local", "-f", "-")
+	return err
+}
+
+// exists tells whether there is such an object.
+func (k Kubectl) exists(ctx context.Context, namespace, object string) (bool, error) {
+	out, err := k.run(ctx, nil, "-n", namespace, "get", object, "--ignore-not-found", "-o", "name")
+	return len(bytes.TrimSpace(out)) > 0, err
+}

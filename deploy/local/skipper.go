@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"skipper/deploy/local/internal/build"
+	"skipper/deploy/local/internal/deploy"
+	"skipper/deploy/local/internal/image"
+)
+
+// imagePrefix stands before the names of Skipper's images in the manifests.
+const imagePrefix = "skipper-"
+
+// extprocSocket is where Envoy finds its sidecar: a volume that both containers mount.
+const extprocSocket = "/run/skipper/extproc.sock"
+
+// nodePort is the port of the Service skipper-envoy on the node's address.
+const nodePort = 30080
+
+// ownCommands are the commands that run in the cluster, each in an image of its own.
+var ownCommands = []string{"controller", "extproc", "echo"}
+
+func (s *settings) deploy(ctx context.Context) error {
+	t, err := s.tools()
+	if err != nil {
+		return err
+	}
+	return s.deployWith(ctx, t)
+}
+
+// deployWith applies the overlay with the images of the chosen cluster and prints how to send
+// a first request.
+func (s *settings) deployWith(ctx context.Context, t *tools) error {
+	if _, err := os.Stat(t.overlay()); err != nil {
+		t.say.Line("nothing to deploy: there is no %s", t.overlay())
+		return nil
+	}
+	images, err := s.chooseImages(ctx, t)
+	if err != nil {
+		return err
+	}
+	bootstrap, err := t.bootstrap(ctx)
+	if err != nil {
+		return err
+	}
+	kubectl, err := s.kubectl(ctx, t)
+	if err != nil {
+		return err
+	}
+	work, err := s.workDir(t)
+	if err != nil {
+		return err
+	}
+	d := deploy.Deployment{Kubectl: kubectl, Overlay: t.overlay(), Work: work, Images: images, Bootstrap: bootstrap, Say: t.say}
+	if err := d.Run(ctx); err != nil {
+		return err
+	}
+	s.printFirstRequest(t)
+	return nil
+}
+
+// chooseImages builds them for the local node; an existing cluster must be told.
+func (s *settings) chooseImages(ctx context.Context, t *tools) (map[string]string, error) {
+	if s.cluster == clusterLocal {
+		return t.skipperImages(ctx)
+	}
+	names := []string{imagePrefix + "envoy"}
+	for _, c := range ownCommands {
+		names = append(names, imagePrefix+c)
+	}
+	return deploy.RemoteImages(s.imagePrefix, s.imageTag, names...)
+}
+
+// workDir holds the generated overlay: with the node's state, or in the cache's temporary
+// folder where there is no node.
+func (s *settings) workDir(t *tools) (string, error) {
+	if s.cluster == clusterExisting {
+		return t.store.Path("tmp", "overlay"), nil
+	}
+	if !t.cluster.HasState() {
+		return "", errors.New("the node is not up: start it with up")
+	}
+	return filepath.Join(t.cluster.Node.State, "overlay"), nil
+}
+
+// skipperImages builds Skipper's images, gives them to the node, and returns their references
+// by the names that the manifests use.
+func (t *tools) skipperImages(ctx context.Context) (map[string]string, error) {
+	if !t.cluster.HasState() {
+		return nil, errors.New("the node is not up: start it with up")
+	}
+	own, err := t.builder.Own(ctx, ownCommands...)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := t.imageSpecs(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	refs := map[string]string{}
+	for _, spec := range specs {
+		img, err := image.Build(spec)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.cluster.Import(ctx, img); err != nil {
+			return nil, err
+		}
+		t.say.Line("image %s", img.Ref)
+		refs[spec.Name] = img.Ref
+	}
+	return refs, nil
+}
+
+func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spec, error) {
+	envoy, err := t.builder.Envoy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files, err := image.Libraries(envoy)
+	if err != nil {
+		return nil, err
+	}
+	files["/usr/local/bin/envoy"] = envoy
+	specs := []image.Spec{{Name: imagePrefix + "envoy", Files: files, Entrypoint: []string{"/usr/local/bin/envoy"}}}
+	for _, c := range ownCommands {
+		if path, ok := own[c]; ok {
+			program := "/" + c
+			specs = append(specs, image.Spec{Name: imagePrefix + c, Files: map[string]string{program: path}, Entrypoint: []string{program}})
+		}
+	}
+	return specs, nil
+}
+
+// bootstrap asks the project's own command for Envoy's configuration; nil while there is no
+// such command.
+func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
+	if _, err := os.Stat(filepath.Join(t.builder.Root, "cmd", "skipper")); err != nil {
+		t.say.Line("skipping Envoy's bootstrap: there is no cmd/skipper")
+		return nil, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap", "--extproc-socket", extprocSocket)
+	cmd.Dir = t.builder.Root
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("make Envoy's bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
+	}
+	return out.Bytes(), nil
+}
+
+func (s *settings) printFirstRequest(t *tools) {
+	address := fmt.Sprintf("%s:%d", t.cluster.Node.Address.Addr(), nodePort)
+	if s.cluster == clusterExisting {
+		fmt.Println("kubectl -n skipper-system port-forward service/skipper-envoy 30080:80")
+		address = fmt.Sprintf("127.0.0.1:%d", nodePort)
+	}
+	fmt.Printf("curl -H 'X-Skipper-Function: {\"namespace\":\"functions\",\"deployment\":\"echo\",\"tenant\":\"me\",\"scale\":{\"max_instances\":1}}' http://%s/hello\n", address)
+}
