@@ -1,0 +1,32 @@
+# One stage builds every binary, one small image per target runs one of them:
+#   docker build --target controller -t skipper-controller .
+# `make images` makes the same images without a container engine.
+ARG GO_VERSION=1.26.8
+FROM golang:${GO_VERSION} AS build
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY . .
+ENV CGO_ENABLED=0
+RUN for c in controller extproc echo skipper; do go build -trimpath -ldflags="-s -w" -o /out/$c ./cmd/$c; done
+
+# Static binaries need no operating system; user and group 65532 own nothing.
+FROM scratch AS controller
+COPY --from=build /out/controller /controller
+USER 65532:65532
+ENTRYPOINT ["/controller"]
+
+FROM scratch AS extproc
+COPY --from=build /out/extproc /extproc
+USER 65532:65532
+ENTRYPOINT ["/extproc"]
+
+FROM scratch AS echo
+COPY --from=build /out/echo /echo
+USER 65532:65532
+ENTRYPOINT ["/echo"]
+
+FROM scratch AS skipper
+COPY --from=build /out/skipper /skipper
+USER 65532:65532
+ENTRYPOINT ["/skipper"]
