@@ -1,0 +1,165 @@
+// Package scale decides how many instances a function should have. It is pure:
+// values and the present time in, a number with its reason out.
+//
+// A decision has three steps. The recommendation: 0 for a function that nobody
+// uses, otherwise the maximum over its metrics, at least 1. The bounds:
+// [min_instances, max_instances]. The stabilisation: a downscale goes no
+// further than the highest recommendation of the window, and a controller that
+// has just started does not downscale at all, because it has not heard of
+// everything yet. A further metric is one more measure; nothing else changes.
+package scale
+
+import (
+	"fmt"
+	"time"
+
+	skipperpb "skipper/proto"
+)
+
+// Policy is what all functions have in common.
+type Policy struct {
+	HeartbeatTimeout time.Duration // unused for longer: zero instances
+	Stabilization    time.Duration // --hpa-downscale-stabilization; 0: none
+	StartedAt        time.Time     // of this controller
+}
+
+// Protection is for how long after its start a controller does not downscale.
+func (p Policy) Protection() time.Duration { return max(p.Stabilization, p.HeartbeatTimeout) }
+
+// Protected tells whether now lies in the protection period.
+func (p Policy) Protected(now time.Time) bool { return now.Sub(p.StartedAt) < p.Protection() }
+
+// Input is what is known about one function at one moment.
+type Input struct {
+	Scale   *skipperpb.Scale // bounds and targets; nil: {min 0, max 1}, no targets
+	Oneshot bool             // one pod per request: never scaled
+	Current int              // instances, draining ones not counted
+	// InFlight is the number of requests in progress on all instances.
+	InFlight uint64
+	// LastUsed is the newest heartbeat or assignment; zero: never heard of.
+	LastUsed time.Time
+	// WindowMax is the highest recommendation of the stabilisation window
+	// before this one; 0: none.
+	WindowMax int
+}
+
+// Decision is how many instances there should be, and why.
+type Decision struct {
+	Desired int
+	// Recommended is the bounded value before stabilisation, to be recorded
+	// in the window.
+	Recommended int
+	// Unclamped is the value before the bounds, for the record.
+	Unclamped int
+	Reason    skipperpb.ScaleReason
+	Why       string // for people: the rule that decided, with its numbers
+}
+
+// Decide computes the desired count. Its result never undercuts
+// min(in.Current, in.WindowMax) unless the function is unused, and never
+// exceeds max_instances unless in.Current does.
+func Decide(p Policy, in Input, now time.Time) Decision {
+	if in.Oneshot {
+		return Decision{
+			Desired: in.Current, Recommended: in.Current, Unclamped: in.Current,
+			Why: "oneshot: one pod per request, not scaled",
+		}
+	}
+	if idle := now.Sub(in.LastUsed); in.LastUsed.IsZero() || idle > p.HeartbeatTimeout {
+		return protect(p, in, unused(p, in), now)
+	}
+	return protect(p, in, stabilise(in, clamp(in.Scale, recommend(in))), now)
+}
+
+func unused(p Policy, in Input) Decision {
+	since := "ever"
+	if !in.LastUsed.IsZero() {
+		since = "since " + in.LastUsed.UTC().Format(time.RFC3339)
+	}
+	return Decision{
+		Reason: skipperpb.ScaleReason_SCALE_REASON_HEARTBEAT_TIMEOUT,
+		Why:    fmt.Sprintf("no heartbeat and no assignment %s, timeout %s", since, p.HeartbeatTimeout),
+	}
+}
+
+// measure is what one metric asks for; want 0 means that it has no say.
+type measure struct {
+	want   int
+	reason skipperpb.ScaleReason
+	why    string
+}
+
+// recommend takes the maximum over the metrics, at least 1.
+func recommend(in Input) Decision {
+	best := measure{want: 1, why: "in use, so at least 1"}
+	if in.Current == 0 {
+		best.reason = skipperpb.ScaleReason_SCALE_REASON_NO_READY_INSTANCES
+	}
+	for _, m := range []measure{inFlight(in)} {
+		if m.want > best.want {
+			best = m
+		}
+	}
+	return Decision{Unclamped: best.want, Reason: best.reason, Why: best.why}
+}
+
+// most bounds what a metric can ask for, whatever it measured.
+const most = 1 << 30
+
+// inFlight wants ceil(total / target) instances: 101 requests at a target of
+// 50 want 3.
+func inFlight(in Input) measure {
+	target := uint64(in.Scale.GetTargetInFlightRequests())
+	if target == 0 {
+		return measure{}
+	}
+	want := in.InFlight / target
+	if in.InFlight%target > 0 {
+		want++
+	}
+	return measure{
+		want:   int(min(want, most)),
+		reason: skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS,
+		why:    fmt.Sprintf("%d requests in flight, target %d each", in.InFlight, target),
+	}
+}
+
+// Clamp puts n into the bounds of s. 0 stays 0: a function that is switched
+// off is below any minimum.
+func Clamp(s *skipperpb.Scale, n int) int {
+	if n <= 0 {
+		return 0
+	}
+	// The maximum goes last: should the two contradict each other, it holds.
+	return min(max(n, int(s.GetMinInstances())), max(1, int(s.GetMaxInstances())))
+}
+
+func clamp(s *skipperpb.Scale, d Decision) Decision {
+	d.Recommended = Clamp(s, d.Unclamped)
+	d.Desired = d.Recommended
+	if d.Desired != d.Unclamped {
+		d.Why = fmt.Sprintf("%s; wants %d, bounds [%d, %d]", d.Why, d.Unclamped, s.GetMinInstances(), max(1, s.GetMaxInstances()))
+	}
+	return d
+}
+
+// stabilise keeps a downscale above the highest recommendation of the window,
+// never above the present count.
+func stabilise(in Input, d Decision) Decision {
+	if floor := min(in.WindowMax, in.Current); d.Desired < floor {
+		d.Why = fmt.Sprintf("%s; held at %d by the highest recommendation of the window, %d", d.Why, floor, in.WindowMax)
+		d.Desired = floor
+	}
+	return d
+}
+
+// protect keeps a controller that has just started from downscaling.
+func protect(p Policy, in Input, d Decision, now time.Time) Decision {
+	if d.Desired >= in.Current || !p.Protected(now) {
+		return d
+	}
+	d.Why = fmt.Sprintf("%s; wants %d, held at %d: controller runs for %s of %s", d.Why, d.Desired, in.Current,
+		now.Sub(p.StartedAt).Round(time.Second), p.Protection())
+	d.Desired = in.Current
+	return d
+}
