@@ -1,0 +1,75 @@
+# Everything a person or CI runs. `make help` explains each target.
+# Fetched and built things live in the user's cache folder, outside the clone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export GOTOOLCHAIN := local
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/skipper
+LOCAL := $(CACHE)/bin/skipper-local
+# local: a node on this machine. existing: the cluster of the current kubeconfig.
+CLUSTER ?= local
+LOCAL_FLAGS := --cluster $(CLUSTER) $(if $(IMAGE_PREFIX),--image-prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--image-tag $(IMAGE_TAG))
+GO_PACKAGES ?= ./...
+FUZZTIME ?= 1m
+
+.PHONY: help up down status test test-unit test-e2e fuzz check lint bench images generate local-tool
+
+help: ## Explain the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+up: local-tool ## Start a local Kubernetes node with Skipper and an example function (as root); CLUSTER=existing deploys to the current kubeconfig's cluster
+	@$(LOCAL) up $(LOCAL_FLAGS)
+
+down: local-tool ## Stop it and leave nothing behind but the cache
+	@$(LOCAL) down
+
+status: local-tool ## Say how each part of the local node is
+	@$(LOCAL) status
+
+test: local-tool ## Run all tests: unit and pipeline with the race detector, then end to end on the real cluster
+	@$(LOCAL) build
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-e2e
+
+test-unit: local-tool ## Run unit and pipeline tests (race detector on; the real Envoy checks its configuration)
+	SKIPPER_ENVOY="$$($(LOCAL) envoy)" go test -race -shuffle=on $(GO_PACKAGES)
+	cd deploy/local && go test -shuffle=on ./...
+
+# The node is stopped again if this target started it.
+test-e2e: local-tool ## Run the end-to-end tests through `make up`
+	@was_up=0; if $(LOCAL) status >/dev/null 2>&1; then was_up=1; fi; \
+	$(MAKE) --no-print-directory up; rc=0; \
+	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 40m ./test/e2e || rc=$$?; \
+	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
+	exit $$rc
+
+fuzz: ## Run every fuzz target for FUZZTIME (1m)
+	@grep -rlE '^func Fuzz' --include='*_test.go' $(wildcard proto xds controller extproc function envoy cmd) | while read -r f; do \
+	  for t in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' $$f | cut -c6-); do \
+	    echo "== $$t in $$(dirname $$f)"; go test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); \
+	  done; done
+
+check: lint ## Do what a reviewer would otherwise do by eye: format, lint, tidy, generated code up to date
+	go mod tidy -diff
+	cd deploy/local && go mod tidy -diff && go vet ./...
+	@$(MAKE) --no-print-directory generate
+	git diff --exit-code -- proto
+
+lint: ## Run the linters of .golangci.yml
+	go vet ./... && go vet -tags e2e ./test/...
+	go tool -modfile=.ci/lint/go.mod golangci-lint run --build-tags e2e
+	go tool -modfile=.ci/lint/go.mod golangci-lint fmt --diff
+
+bench: up ## Measure against the rivals of docs/benchmarks.md, on the local cluster, and write the tables there
+	SKIPPER_ENVOY="$$($(LOCAL) envoy)" KUBECONFIG="$$($(LOCAL) kubeconfig)" go run ./test/bench
+
+images: local-tool ## Build the container images and load them into the local node
+	@$(LOCAL) images
+
+generate: ## Regenerate the gRPC code from proto/skipper.proto
+	cd proto && go tool -modfile=../.ci/tools/go.mod buf lint && go tool -modfile=../.ci/tools/go.mod buf generate
+
+local-tool:
+	@mkdir -p $(dir $(LOCAL)) && CGO_ENABLED=0 go build -C deploy/local -o $(LOCAL) .
