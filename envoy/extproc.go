@@ -1,0 +1,83 @@
+package envoy
+
+import (
+	"time"
+
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// MetadataNamespace is the dynamic metadata that extproc may set and from
+// which a cluster's load balancer reads the host.
+const MetadataNamespace = "envoy.lb"
+
+// holdMargin is how much longer than its hold time extproc may take to answer.
+const holdMargin = 5 * time.Second
+
+// forwardedToExtproc lists all that extproc reads; more would only cost time.
+func forwardedToExtproc() []string {
+	return []string{
+		":path", ":method", HeaderFunction, HeaderRequest,
+		"x-envoy-attempt-count", "grpc-timeout", "x-envoy-expected-rq-timeout-ms",
+	}
+}
+
+// extprocFilter holds one stream per request, from its headers to its end, so
+// that extproc knows what is in progress. If extproc dies, what runs goes on;
+// what it had not answered has no cluster and gets 503 at once.
+func (b *builder) extprocFilter() *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{
+		Name: "envoy.filters.http.ext_proc",
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: b.any(&filterv3.ExternalProcessor{
+			GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: ExtprocCluster},
+			}},
+			FailureModeAllow:  true,
+			ProcessingMode:    processingMode(),
+			MessageTimeout:    durationpb.New(b.cfg.MessageTimeout),
+			MaxMessageTimeout: durationpb.New(b.cfg.HoldTimeout + holdMargin),
+			StatusOnError:     &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
+			ForwardRules:      &filterv3.HeaderForwardingRules{AllowedHeaders: exactly(forwardedToExtproc())},
+			MutationRules:     mutationRules(),
+			MetadataOptions: &filterv3.MetadataOptions{
+				ReceivingNamespaces: &filterv3.MetadataOptions_MetadataNamespaces{Untyped: []string{MetadataNamespace}},
+			},
+			EmitClientSpan: wrapperspb.Bool(false),
+		})},
+	}
+}
+
+// processingMode keeps the stream open without being asked anything more: the
+// response trailers come last, or never.
+func processingMode() *filterv3.ProcessingMode {
+	return &filterv3.ProcessingMode{
+		RequestHeaderMode:   filterv3.ProcessingMode_SEND,
+		ResponseHeaderMode:  filterv3.ProcessingMode_SKIP,
+		RequestBodyMode:     filterv3.ProcessingMode_NONE,
+		ResponseBodyMode:    filterv3.ProcessingMode_NONE,
+		RequestTrailerMode:  filterv3.ProcessingMode_SKIP,
+		ResponseTrailerMode: filterv3.ProcessingMode_SEND,
+	}
+}
+
+// mutationRules lets extproc change our headers and no others.
+func mutationRules() *mutationv3.HeaderMutationRules {
+	return &mutationv3.HeaderMutationRules{
+		DisallowAll:     wrapperspb.Bool(true),
+		AllowExpression: &matcherv3.RegexMatcher{Regex: ourPrefix + ".*"},
+	}
+}
+
+func exactly(names []string) *matcherv3.ListStringMatcher {
+	out := &matcherv3.ListStringMatcher{}
+	for _, n := range names {
+		out.Patterns = append(out.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: n}})
+	}
+	return out
+}

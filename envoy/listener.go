@@ -1,0 +1,155 @@
+package envoy
+
+import (
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+const (
+	ingressName = "ingress"
+	hcmName     = "envoy.filters.network.http_connection_manager"
+	routerName  = "envoy.filters.http.router"
+	connect     = "connect"
+)
+
+// HTTP/2 towards clients. A stream's window is what Envoy may hold of a body
+// that waits for an instance; the connection's is larger, so that a few held
+// uploads do not stop the others on it.
+const (
+	maxStreams       = 1024
+	streamWindow     = 256 << 10
+	connectionWindow = 4 << 20
+	// A client that vanished is noticed by its unanswered ping.
+	clientPing        = 60 * time.Second
+	clientPingTimeout = 20 * time.Second
+)
+
+// TCP keepalive towards clients, in seconds and probes: it ends requests of
+// HTTP/1 clients that vanished, which StreamIdleTimeout would do much later.
+const (
+	keepaliveAfter  = 60
+	keepaliveEvery  = 20
+	keepaliveProbes = 3
+)
+
+// ingress is the listener for clients.
+func (b *builder) ingress() *listenerv3.Listener {
+	return &listenerv3.Listener{
+		Name:                          ingressName,
+		Address:                       anyAddress(b.cfg.HTTPPort),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(b.cfg.BufferLimit),
+		TcpKeepalive: &corev3.TcpKeepalive{
+			KeepaliveTime:     wrapperspb.UInt32(keepaliveAfter),
+			KeepaliveInterval: wrapperspb.UInt32(keepaliveEvery),
+			KeepaliveProbes:   wrapperspb.UInt32(keepaliveProbes),
+		},
+		FilterChains: []*listenerv3.FilterChain{b.filterChain(b.connectionManager())},
+	}
+}
+
+func (b *builder) filterChain(m *hcmv3.HttpConnectionManager) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{
+		Name:       hcmName,
+		ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: b.any(m)},
+	}}}
+}
+
+// connectionManager passes requests on as they came: no path is normalised
+// (no route depends on one), no request id is made, no server name is put in.
+func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
+	return &hcmv3.HttpConnectionManager{
+		CodecType:                       hcmv3.HttpConnectionManager_AUTO,
+		StatPrefix:                      ingressName,
+		RouteSpecifier:                  &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: b.routes()},
+		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.router()},
+		UpgradeConfigs:                  b.upgrades(),
+		AccessLog:                       b.accessLog(),
+		LocalReplyConfig:                b.localReplies(),
+		EarlyHeaderMutationExtensions:   b.earlyMutations(),
+		UseRemoteAddress:                wrapperspb.Bool(true),
+		XffNumTrustedHops:               b.cfg.TrustedHops,
+		GenerateRequestId:               wrapperspb.Bool(false),
+		PreserveExternalRequestId:       true,
+		NormalizePath:                   wrapperspb.Bool(false),
+		ServerHeaderTransformation:      hcmv3.HttpConnectionManager_PASS_THROUGH,
+		StreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
+		StreamIdleTimeout:               durationpb.New(b.cfg.StreamIdleTimeout),
+		RequestTimeout:                  durationpb.New(0),
+		RequestHeadersTimeout:           durationpb.New(b.cfg.RequestHeadersTimeout),
+		MaxRequestHeadersKb:             wrapperspb.UInt32(b.cfg.MaxRequestHeadersKiB),
+		CommonHttpProtocolOptions:       &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(b.cfg.ConnectionIdleTimeout)},
+		HttpProtocolOptions:             &corev3.Http1ProtocolOptions{EnableTrailers: true},
+		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
+			AllowConnect:                true,
+			MaxConcurrentStreams:        wrapperspb.UInt32(maxStreams),
+			InitialStreamWindowSize:     wrapperspb.UInt32(streamWindow),
+			InitialConnectionWindowSize: wrapperspb.UInt32(connectionWindow),
+			ConnectionKeepalive:         &corev3.KeepaliveSettings{Interval: durationpb.New(clientPing), Timeout: durationpb.New(clientPingTimeout)},
+		},
+	}
+}
+
+func (b *builder) upgrades() []*hcmv3.HttpConnectionManager_UpgradeConfig {
+	var out []*hcmv3.HttpConnectionManager_UpgradeConfig
+	for _, u := range b.cfg.Upgrades {
+		out = append(out, &hcmv3.HttpConnectionManager_UpgradeConfig{UpgradeType: u})
+	}
+	return out
+}
+
+// router adds none of the x-envoy-* headers that mean nothing to a pod.
+func (b *builder) router() *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{
+		Name:       routerName,
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: b.any(&routerv3.Router{SuppressEnvoyHeaders: true})},
+	}
+}
+
+// routes has one rule for everything: extproc answers what is not for a
+// function. The match must hold before and after extproc, which removes the
+// function header and has the route looked up again.
+func (b *builder) routes() *routev3.RouteConfiguration {
+	prefix := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+	routes := []*routev3.Route{b.podRoute(prefix)}
+	if b.allowsConnect() {
+		method := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}}
+		routes = append(routes, b.podRoute(method))
+	}
+	return &routev3.RouteConfiguration{
+		Name:         ingressName,
+		VirtualHosts: []*routev3.VirtualHost{{Name: "functions", Domains: []string{"*"}, Routes: routes}},
+	}
+}
+
+func (b *builder) allowsConnect() bool {
+	for _, u := range b.cfg.Upgrades {
+		if strings.EqualFold(u, connect) {
+			return true
+		}
+	}
+	return false
+}
+
+// podRoute sends to the cluster that extproc named. There is no retry: without
+// another host a second attempt would meet the first one's fate.
+func (b *builder) podRoute(match *routev3.RouteMatch) *routev3.Route {
+	return &routev3.Route{
+		Match: match,
+		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
+			ClusterSpecifier:            &routev3.RouteAction_ClusterHeader{ClusterHeader: HeaderCluster},
+			ClusterNotFoundResponseCode: routev3.RouteAction_SERVICE_UNAVAILABLE,
+			Timeout:                     durationpb.New(0),
+		}},
+		RequestHeadersToAdd:     b.forwardedHeaders(),
+		RequestHeadersToRemove:  []string{HeaderCluster, "x-envoy-external-address", "x-envoy-internal"},
+		ResponseHeadersToRemove: []string{HeaderReason, HeaderMisdirected},
+	}
+}
