@@ -1,10 +1,13 @@
 package xds
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 
+	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 )
 
@@ -34,12 +37,40 @@ func ClusterName(p Protocol, i int) string {
 	return "skipper-" + string(p) + "-" + s
 }
 
-// ClusterOf names the cluster of a pod. Shards must be a power of two. A new
-// pod at an old address nearly always gets another cluster, because the shard
-// follows from the UID alone.
+// ShardOf is the shard of a pod within its family. Shards must be a power of
+// two. A new pod at an old address nearly always gets another shard, because
+// the shard follows from the UID alone.
+func ShardOf(uid string, shards int) int {
+	return int(xxhash.Sum64String(uid) & uint64(shards-1))
+}
+
+// ClusterOf names the cluster of a pod: the ClusterName of its ShardOf.
 func ClusterOf(p Protocol, uid string, shards int) string {
-	return ClusterName(p, int(xxhash.Sum64String(uid)&uint64(shards-1)))
+	return ClusterName(p, ShardOf(uid, shards))
 }
 
 // InstancesName is the resource name of a function's instances.
 func InstancesName(k fn.Key) string { return k.String() }
+
+// ParseInstancesName is the inverse of InstancesName. It accepts only what
+// InstancesName makes of a usable function, so that each function has exactly
+// one name; the error says what is wrong with any other.
+func ParseInstancesName(name string) (fn.Key, error) {
+	parts := strings.Split(name, "/")
+	if len(parts) < 3 || len(parts) > 4 || (len(parts) == 4 && parts[3] != "oneshot") {
+		return fn.Key{}, fmt.Errorf("instances name %.80q is not namespace/deployment/tenant or namespace/deployment/tenant/oneshot", name)
+	}
+	k := fn.Key{Namespace: parts[0], Deployment: parts[1], Tenant: parts[2], Oneshot: len(parts) == 4}
+	if err := fn.Validate(functionOf(k)); err != nil {
+		return fn.Key{}, fmt.Errorf("instances name %.80q: %w", name, err)
+	}
+	return k, nil
+}
+
+// functionOf is the least function with this identity.
+func functionOf(k fn.Key) *skipperpb.Function {
+	return &skipperpb.Function{
+		Namespace: k.Namespace, Deployment: k.Deployment, Tenant: k.Tenant, Oneshot: k.Oneshot,
+		Scale: &skipperpb.Scale{MaxInstances: 1},
+	}
+}
