@@ -106,7 +106,7 @@ func call(t *testing.T, c *http.Client, method, url string, headers ...string) (
 
 func assign(t *testing.T, c *http.Client, addr, tenant string) string {
 	t.Helper()
-	text := fmt.Sprintf(`{"namespace":"prod","deployment":"echo","tenant":%q,"metadata":"v2","scale":{"max_instances":1}}`, tenant)
+	text := fmt.Sprintf(`{"namespace":"prod","deployment":"echo","tenant":%q,"metadata":"v2 grüße","scale":{"max_instances":1}}`, tenant)
 	signed, err := token.Sign(signingKey(), token.NewClaims(time.Now(), tenant, testPod, testUID, text))
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestLifeOfAPod(t *testing.T) {
 			if err := json.Unmarshal(body, &told); err != nil {
 				t.Fatal(err)
 			}
-			expect(t, "echo", told.Tenant+" "+told.Metadata+" "+told.PodName+" "+told.PodUID+" "+told.Path, "a v2 echo-1 uid-1 /x")
+			expect(t, "echo", told.Tenant+" "+told.Metadata+" "+told.PodName+" "+told.PodUID+" "+told.Path, "a v2 grüße echo-1 uid-1 /x")
 			if err := stop(); err != nil {
 				t.Errorf("stop: %v", err)
 			}
