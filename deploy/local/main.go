@@ -36,6 +36,7 @@ func newCommand() *cobra.Command {
 	flags.StringVar(&s.cluster, "cluster", clusterLocal, `"local" for the node of this machine, "existing" for the cluster of the current kubeconfig`)
 	flags.StringVar(&s.imagePrefix, "image-prefix", "", "existing cluster: registry and path that hold the images skipper-controller, skipper-extproc, skipper-echo and skipper-envoy")
 	flags.StringVar(&s.imageTag, "image-tag", "latest", "existing cluster: tag of the images")
+	flags.StringVar(&s.overlay, "overlay", "", "Kustomize folder to deploy (default: deploy/local/overlay of the project)")
 	root.AddCommand(
 		s.verb("up", "Start the node, wait until it is ready, and deploy Skipper to it", s.up, s.upFlags),
 		s.verb("down", "Stop the node and leave nothing of it behind but the cache", s.down, nil),

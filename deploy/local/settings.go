@@ -24,6 +24,7 @@ type settings struct {
 	cluster     string
 	imagePrefix string
 	imageTag    string
+	overlay     string
 	skipDeploy  bool
 }
 
@@ -49,11 +50,11 @@ func (s *settings) tools() (*tools, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := cache.Open(dir)
+	say := progress.New(os.Stderr)
+	store, err := cache.Open(dir, func(name string) { say.Line("waiting for another process that works on %s", name) })
 	if err != nil {
 		return nil, err
 	}
-	say := progress.New(os.Stderr)
 	return &tools{
 		store:   store,
 		say:     say,

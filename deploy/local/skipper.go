@@ -38,8 +38,12 @@ func (s *settings) deploy(ctx context.Context) error {
 // deployWith applies the overlay with the images of the chosen cluster and prints how to send
 // a first request.
 func (s *settings) deployWith(ctx context.Context, t *tools) error {
-	if _, err := os.Stat(t.overlay()); err != nil {
-		t.say.Line("nothing to deploy: there is no %s", t.overlay())
+	overlay, err := s.overlayDir(t)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(overlay); err != nil {
+		t.say.Line("nothing to deploy: there is no %s", overlay)
 		return nil
 	}
 	images, err := s.chooseImages(ctx, t)
@@ -58,7 +62,7 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err != nil {
 		return err
 	}
-	d := deploy.Deployment{Kubectl: kubectl, Overlay: t.overlay(), Work: work, Images: images, Bootstrap: bootstrap, Say: t.say}
+	d := deploy.Deployment{Kubectl: kubectl, Overlay: overlay, Work: work, Images: images, Bootstrap: bootstrap, Say: t.say}
 	if err := d.Run(ctx); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (t *tools) upNode(ctx context.Context) error {
 	if err := t.check(ctx); err != nil {
 		return err
 	}
-	release, err := t.lockNode(ctx)
+	release, err := t.store.Lock(ctx, "node")
 	if err != nil {
 		return err
 	}
@@ -68,15 +68,6 @@ func (t *tools) upNode(ctx context.Context) error {
 	t.say.Line("the node is ready: export KUBECONFIG=%s", t.cluster.Node.Kubeconfig())
 	t.say.Line("kubectl is %s", t.store.Path("bin", "kubectl"))
 	return nil
-}
-
-// lockNode waits for another start or stop of the node to end.
-func (t *tools) lockNode(ctx context.Context) (release func(), err error) {
-	err = t.say.Step(ctx, "waiting for the node's lock", 0, func(ctx context.Context) error {
-		release, err = t.store.Lock(ctx, "node")
-		return err
-	})
-	return release, err
 }
 
 // check refuses what cannot work with one line per problem, and installs system packages that
@@ -163,7 +154,7 @@ func (s *settings) down(ctx context.Context) error {
 	if os.Getuid() != 0 {
 		return errors.New("the local cluster needs root: run it with sudo")
 	}
-	release, err := t.lockNode(ctx)
+	release, err := t.store.Lock(ctx, "node")
 	if err != nil {
 		return err
 	}
@@ -256,6 +247,9 @@ func (s *settings) kubectl(ctx context.Context, t *tools) (deploy.Kubectl, error
 	return deploy.Kubectl{Program: path}, err
 }
 
-func (t *tools) overlay() string {
-	return filepath.Join(t.builder.Root, "deploy", "local", "overlay")
+func (s *settings) overlayDir(t *tools) (string, error) {
+	if s.overlay == "" {
+		return filepath.Join(t.builder.Root, "deploy", "local", "overlay"), nil
+	}
+	return filepath.Abs(s.overlay)
 }

@@ -22,7 +22,10 @@ const keep = 4
 
 // Store is a cache folder. The zero value is not usable; see Open. It is safe for concurrent
 // use, by several processes too.
-type Store struct{ root string }
+type Store struct {
+	root    string
+	waiting func(name string)
+}
 
 // Artefact names a set of files. Key must change whenever the content should; Files are paths
 // relative to the artefact's folder, and exactly those are checked.
@@ -41,14 +44,15 @@ func Root() (string, error) {
 	return filepath.Join(base, "skipper"), nil
 }
 
-// Open makes the folders of the store at root if they are not there.
-func Open(root string) (*Store, error) {
+// Open makes the folders of the store at root if they are not there. waiting is called, again
+// and again, while another process holds the lock of that name.
+func Open(root string, waiting func(name string)) (*Store, error) {
 	for _, dir := range []string{"artefacts", "bin", "locks", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			return nil, fmt.Errorf("make cache folder: %w", err)
 		}
 	}
-	return &Store{root: root}, nil
+	return &Store{root: root, waiting: waiting}, nil
 }
 
 // Path joins elements to the root of the store.

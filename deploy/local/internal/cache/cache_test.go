@@ -32,7 +32,7 @@ func fill(calls *atomic.Int32) func(context.Context, string) error {
 
 func open(t *testing.T) *Store {
 	t.Helper()
-	s, err := Open(t.TempDir())
+	s, err := Open(t.TempDir(), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestConcurrentEnsureMakesOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			other, err := Open(s.root)
+			other, err := Open(s.root, func(string) {})
 			if err == nil {
 				_, err = other.Ensure(t.Context(), program, fill(&calls))
 			}
@@ -147,6 +147,8 @@ func TestConcurrentEnsureMakesOnce(t *testing.T) {
 
 func TestLockEndsWithTheContext(t *testing.T) {
 	s := open(t)
+	told := ""
+	s.waiting = func(name string) { told = name }
 	release, err := s.Lock(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +157,9 @@ func TestLockEndsWithTheContext(t *testing.T) {
 	cancel()
 	if _, err := s.Lock(ctx, "x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("second lock: %v, want context.Canceled", err)
+	}
+	if told != "x" {
+		t.Errorf("told that %q is waited for, want x", told)
 	}
 	release()
 	release, err = s.Lock(ctx, "x")

@@ -113,9 +113,10 @@ func dial(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-// waitFor calls ready until it is true, for at most limit; the last error is part of the
-// answer.
+// waitFor calls ready until it is true without an error, for at most limit; the last error, and
+// the cause if the context was cancelled, are part of the answer.
 func waitFor(ctx context.Context, what string, limit time.Duration, ready func(context.Context) (bool, error)) error {
+	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -127,7 +128,8 @@ func waitFor(ctx context.Context, what string, limit time.Duration, ready func(c
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready after %v: %w", what, limit, errors.Join(err, ctx.Err()))
+			waited := time.Since(start).Round(time.Second)
+			return fmt.Errorf("%s is not ready after %v: %w", what, waited, errors.Join(context.Cause(ctx), err))
 		case <-ticker.C:
 		}
 	}

@@ -132,12 +132,13 @@ func (c *Cluster) prepare(ctx context.Context, refs map[string]string) error {
 }
 
 // startComponents starts them in waves: those that need nothing, the API server, the rest.
-// The kubelet needs containerd's images, so it comes last.
+// The kubelet needs containerd's images, and kube-proxy the kubelet's Node object: it ends when
+// the node's address appears later than itself.
 func (c *Cluster) startComponents(ctx context.Context, api *client, images Images) error {
 	waves := [][]string{
 		{"containerd", "etcd"},
 		{"kube-apiserver"},
-		{"kube-controller-manager", "kube-scheduler", "kube-proxy"},
+		{"kube-controller-manager", "kube-scheduler"},
 	}
 	for _, wave := range waves {
 		if err := c.start(ctx, api, wave); err != nil {
@@ -149,7 +150,13 @@ func (c *Cluster) startComponents(ctx context.Context, api *client, images Image
 			return err
 		}
 	}
-	return c.start(ctx, api, []string{"kubelet"})
+	if err := c.start(ctx, api, []string{"kubelet"}); err != nil {
+		return err
+	}
+	if err := c.waitRegistered(ctx, api); err != nil {
+		return err
+	}
+	return c.start(ctx, api, []string{"kube-proxy"})
 }
 
 func (c *Cluster) start(ctx context.Context, api *client, names []string) error {
@@ -193,10 +200,19 @@ func (c *Cluster) ensureProcess(ctx context.Context, m component) error {
 
 func (c *Cluster) log(name string) string { return filepath.Join(c.Node.State, "logs", name+".log") }
 
+func (c *Cluster) waitRegistered(ctx context.Context, api *client) error {
+	return waitFor(ctx, "the node's registration", time.Minute, func(ctx context.Context) (bool, error) {
+		_, err := api.get(ctx, c.Node.API()+"/api/v1/nodes/"+c.Node.Name)
+		return true, err
+	})
+}
+
 func (c *Cluster) waitHealthy(ctx context.Context, api *client, m component) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	err := waitFor(ctx, m.name, m.limit, func(ctx context.Context) (bool, error) {
 		if _, ok := c.table.Running(m.name); !ok {
-			return false, errors.New("it has ended")
+			cancel(errors.New("it has ended"))
 		}
 		return true, c.probe(ctx, api, m)
 	})
