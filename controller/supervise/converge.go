@@ -1,0 +1,188 @@
+package supervise
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"skipper/controller/heartbeat"
+	"skipper/controller/pool"
+	"skipper/controller/scale"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+// round is what one converge knows. It belongs to the converge.
+type round struct {
+	key       fn.Key
+	now       time.Time
+	sup       *supervisor
+	function  *skipperpb.Function
+	instances []pool.Pod // draining ones included
+	active    []pool.Pod // without them
+	activity  heartbeat.Activity
+	requested time.Time
+	growing   int
+}
+
+// converge takes the steps of contract section 4 in their order. It returns
+// false when the supervisor has ended.
+func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (again bool) {
+	s.metrics.converges.Inc()
+	r := s.observe(key, now)
+	if r == nil || s.endIfIdle(r) {
+		return false
+	}
+	if key.Oneshot {
+		s.deleteOrphans(r)
+		return true
+	}
+	d := s.decide(r)
+	r.sup.window.Add(now, d.Recommended, s.opts.Policy.Stabilization)
+	if !s.Responsible(key) {
+		return true
+	}
+	s.deleteStuck(r)
+	s.apply(ctx, r, d)
+	return true
+}
+
+// observe reads the instances, and forgets the heartbeats of a function that
+// has lost all of them: whoever still uses it says so again within seconds.
+func (s *Supervisors) observe(key fn.Key, now time.Time) *round {
+	instances := s.Pods.Instances(key)
+	s.mu.Lock()
+	sup := s.supervisors[key]
+	if sup == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	if sup.requested > 0 {
+		sup.window.Add(now, sup.requested, s.opts.Policy.Stabilization)
+		sup.requested = 0
+	}
+	lost := sup.hadInstances && len(instances) == 0 && sup.growing == 0
+	sup.hadInstances = len(instances) > 0
+	r := &round{
+		key: key, now: now, sup: sup, function: sup.function,
+		requested: sup.requestedAt, growing: sup.growing,
+		instances: instances, active: active(instances),
+	}
+	s.mu.Unlock()
+	if lost {
+		s.Heartbeats.Forget(key)
+	}
+	r.activity = s.Heartbeats.Activity(key, now)
+	if r.activity.Function != nil {
+		r.function = r.activity.Function
+	}
+	return r
+}
+
+// endIfIdle removes the supervisor of a function without instances, heartbeats
+// and wishes.
+func (s *Supervisors) endIfIdle(r *round) bool {
+	if len(r.instances) > 0 || r.activity.Routers > 0 || r.now.Sub(r.requested) <= s.opts.Policy.HeartbeatTimeout {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.sup.growing > 0 || s.supervisors[r.key] != r.sup || r.sup.requestedAt != r.requested {
+		return false
+	}
+	delete(s.supervisors, r.key)
+	return true
+}
+
+func (s *Supervisors) decide(r *round) scale.Decision {
+	policy := s.opts.Policy
+	d := scale.Decide(policy, scale.Input{
+		Scale: r.function.GetScale(), Current: len(r.active), InFlight: r.activity.InFlight,
+		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active)),
+		WindowMax: r.sup.window.Max(r.now, policy.Stabilization),
+	}, r.now)
+	s.metrics.decisions.WithLabelValues(d.Reason.String()).Inc()
+	if d.Desired != len(r.active)+r.growing {
+		s.Logger.Info("scale", zap.Stringer("function", r.key),
+			zap.Int("desired", d.Desired), zap.Int("unclamped", d.Unclamped), zap.Int("instances", len(r.active)),
+			zap.Int("growing", r.growing), zap.Stringer("reason", d.Reason), zap.String("why", d.Why))
+	}
+	return d
+}
+
+// deleteStuck takes the stuck instances out of r, so that they are replaced in
+// the same round.
+func (s *Supervisors) deleteStuck(r *round) {
+	gone := map[string]bool{}
+	for _, p := range stuck(r.active, 2*s.opts.AssignTimeout, s.opts.Policy.StartedAt, r.now) {
+		if n, known := s.Heartbeats.InFlightOf(r.key, p.UID, r.now); n > 0 || !known {
+			continue // serves, so only the annotation is missing
+		}
+		gone[p.UID] = true
+		s.metrics.stuck.Inc()
+		s.Retirer.Delete(p, "stuck: the assignment was not accepted in time")
+	}
+	kept := r.active[:0]
+	for _, p := range r.active {
+		if !gone[p.UID] {
+			kept = append(kept, p)
+		}
+	}
+	r.active = kept
+}
+
+// apply brings the number of instances nearer to the decision. It grows to what
+// is recommended, not to what is merely held: a lost or stuck instance of a
+// function that needs fewer is not replaced. An instance that is being assigned
+// may count twice, as growing and as a pod, for a moment: then too few are
+// added, and the next round, which follows at once, adds the rest.
+func (s *Supervisors) apply(ctx context.Context, r *round, d scale.Decision) {
+	have := len(r.active)
+	switch {
+	case d.Recommended > have+r.growing:
+		s.grow(ctx, r, d.Recommended-have-r.growing)
+	case d.Desired < have:
+		s.shrink(r.active, have-d.Desired, d.Reason.String()+": "+d.Why)
+	}
+}
+
+func (s *Supervisors) shrink(instances []pool.Pod, n int, why string) {
+	for _, p := range victims(instances, n) {
+		s.metrics.drains.Inc()
+		s.Retirer.Drain(p, why)
+	}
+}
+
+// deleteOrphans is the safety net below oneshots: whoever asked for the pod
+// releases it, unless it died before it could.
+func (s *Supervisors) deleteOrphans(r *round) {
+	policy := s.opts.Policy
+	r.sup.busy = s.named(r)
+	if !s.Responsible(r.key) {
+		return
+	}
+	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
+		s.metrics.orphans.Inc()
+		s.Retirer.Delete(p, "orphaned oneshot: no heartbeat names it any more")
+	}
+}
+
+// named is when each pod of a oneshot was last known to serve a request. While
+// a router does not say where its requests are, any pod may serve one.
+func (s *Supervisors) named(r *round) map[string]time.Time {
+	busy := make(map[string]time.Time, len(r.instances))
+	for _, p := range r.instances {
+		last := r.sup.busy[p.UID]
+		if at, ok := s.Heartbeats.Named(r.key, p.UID, r.now); ok {
+			last = later(last, at)
+		}
+		if _, known := s.Heartbeats.InFlightOf(r.key, p.UID, r.now); !known {
+			last = r.now
+		}
+		if !last.IsZero() {
+			busy[p.UID] = last
+		}
+	}
+	return busy
+}

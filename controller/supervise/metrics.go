@@ -1,0 +1,34 @@
+package supervise
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	converges, panics, drains, stuck, orphans prometheus.Counter
+	decisions, growth                         *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "skipper_controller_" + name, Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	vec := func(name, help, label string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "skipper_controller_" + name, Help: help}, []string{label})
+		r.MustRegister(c)
+		return c
+	}
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skipper_controller_supervisors",
+		Help: "Functions that are supervised, because they have instances or heartbeats.",
+	}, supervisors))
+	return &metrics{
+		converges: counter("converges_total", "Rounds of supervisors."),
+		panics:    counter("converge_panics_total", "Rounds of supervisors that ended in a panic; any is a bug."),
+		drains:    counter("scale_down_instances_total", "Instances that were told to drain because there were too many."),
+		stuck:     counter("stuck_instances_total", "Instances deleted because they did not accept their assignment in time."),
+		orphans:   counter("oneshot_orphans_total", "Oneshot pods deleted because nobody released them."),
+		decisions: vec("scale_decisions_total", "Decisions on how many instances a function needs, by reason.", "reason"),
+		growth:    vec("scale_up_instances_total", "Assignments made by supervisors, by outcome.", "outcome"),
+	}
+}

@@ -1,0 +1,79 @@
+package supervise
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"skipper/controller/pool"
+)
+
+// active are the instances that are not draining.
+func active(instances []pool.Pod) []pool.Pod {
+	out := make([]pool.Pod, 0, len(instances))
+	for _, p := range instances {
+		if p.State() != pool.Draining {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// stuck are the instances that were assigned at least limit ago and still have
+// not accepted. since is when this controller started: it gives what it finds
+// the same time.
+func stuck(instances []pool.Pod, limit time.Duration, since, now time.Time) []pool.Pod {
+	var out []pool.Pod
+	for _, p := range instances {
+		if p.State() == pool.Assigned && now.Sub(later(p.AssignedAt, since)) >= limit {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// victims are the n instances to drain when there are too many: unready ones
+// first, then the oldest, the same on every replica that sees the same pods.
+func victims(instances []pool.Pod, n int) []pool.Pod {
+	out := slices.Clone(instances)
+	slices.SortFunc(out, func(a, b pool.Pod) int {
+		return cmp.Or(rank(a)-rank(b), pool.InstanceOrder(a, b))
+	})
+	return out[:min(max(n, 0), len(out))]
+}
+
+func rank(p pool.Pod) int {
+	if p.Routable() {
+		return 1
+	}
+	return 0
+}
+
+// orphans are the oneshot pods that nobody has named for longer than timeout.
+// busy is when each was last named; since is when this controller started.
+func orphans(instances []pool.Pod, busy map[string]time.Time, timeout time.Duration, since, now time.Time) []pool.Pod {
+	var out []pool.Pod
+	for _, p := range instances {
+		last := later(later(p.AssignedAt, p.ReadyAt), later(busy[p.UID], since))
+		if now.Sub(last) > timeout {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// lastAssigned is when the newest of the instances was claimed; zero: none.
+func lastAssigned(instances []pool.Pod) time.Time {
+	var last time.Time
+	for _, p := range instances {
+		last = later(last, p.AssignedAt)
+	}
+	return last
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

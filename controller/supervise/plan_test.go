@@ -1,0 +1,71 @@
+package supervise
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"skipper/controller/pool"
+)
+
+func uids(ps []pool.Pod) []string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.UID)
+	}
+	return out
+}
+
+func TestVictims(t *testing.T) {
+	f, now := function("t", 0, 9, 0), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	notReady := ready(f, "c", now)
+	notReady.Ready = false
+	all := []pool.Pod{ready(f, "b", now), ready(f, "a", now.Add(-time.Hour)), assigned(f, "d", now.Add(time.Minute)), notReady}
+	tests := []struct {
+		name string
+		n    int
+		want []string
+	}{
+		{"none", 0, nil},
+		{"fewer than none", -1, nil},
+		{"unready first, oldest of them", 1, []string{"c"}},
+		{"then the other unready one", 2, []string{"c", "d"}},
+		{"then the oldest", 3, []string{"c", "d", "a"}},
+		{"more than there are", 9, []string{"c", "d", "a", "b"}},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, uids(victims(all, tt.n))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestStuck(t *testing.T) {
+	f, now := function("t", 0, 9, 0), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	draining := assigned(f, "draining", now.Add(-time.Hour))
+	draining.Draining = true
+	all := []pool.Pod{
+		assigned(f, "old", now.Add(-time.Minute)), assigned(f, "young", now.Add(-59*time.Second)),
+		ready(f, "ready", now.Add(-time.Hour)), draining,
+	}
+	if diff := cmp.Diff([]string{"old"}, uids(stuck(all, time.Minute, now.Add(-time.Hour), now))); diff != "" {
+		t.Errorf("stuck (-want +got):\n%s", diff)
+	}
+	if got := stuck(all, time.Minute, now.Add(-time.Second), now); len(got) != 0 {
+		t.Errorf("stuck just after the start: %v, want none", uids(got))
+	}
+}
+
+func TestOrphans(t *testing.T) {
+	f, now := function("t", 0, 9, 0), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	long := now.Add(-time.Hour)
+	all := []pool.Pod{ready(f, "orphan", long), ready(f, "busy", long), ready(f, "young", now.Add(-time.Minute)), assigned(f, "unready", long)}
+	busy := map[string]time.Time{"busy": now.Add(-time.Minute), "orphan": now.Add(-91 * time.Second)}
+	if diff := cmp.Diff([]string{"orphan", "unready"}, uids(orphans(all, busy, 90*time.Second, long, now))); diff != "" {
+		t.Errorf("orphans (-want +got):\n%s", diff)
+	}
+	if got := orphans(all, nil, 90*time.Second, now.Add(-90*time.Second), now); len(got) != 0 {
+		t.Errorf("orphans just after the start: %v, want none", uids(got))
+	}
+}

@@ -1,0 +1,271 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/client-go/util/workqueue"
+
+	"skipper/controller/heartbeat"
+	"skipper/controller/pool"
+	"skipper/controller/scale"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+// pods is what the supervisors see of the cluster: *pool.View.
+type pods interface {
+	Instances(key fn.Key) []pool.Pod
+}
+
+// acquirer makes instances out of pool pods: *acquire.Acquirer.
+type acquirer interface {
+	// GetOrAcquire answers with an instance, and assigns one only if there is
+	// none and no other caller is having one assigned.
+	GetOrAcquire(ctx context.Context, f *skipperpb.Function, exclude []string) (pool.Pod, error)
+	// Acquire always assigns one more.
+	Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, error)
+}
+
+// retirer ends instances: *retire.Retirer. Neither method waits for the pod to
+// be gone; both may be called again for the same pod.
+type retirer interface {
+	Drain(p pool.Pod, why string)
+	Delete(p pool.Pod, why string)
+}
+
+// Options are the supervisors' settings; all durations must be positive.
+type Options struct {
+	Policy scale.Policy
+	// Interval between two converges of a function, give or take a tenth.
+	Interval time.Duration
+	// AssignTimeout is how long an assignment may take (--function-assign-timeout);
+	// an instance that is not ready after twice as long is stuck.
+	AssignTimeout time.Duration
+	// Workers converge in parallel; 0: 4.
+	Workers int
+	// GrowthPerFunction bounds the assignments that a supervisor has under way
+	// at a time, Growth those of all; 0: 8 and 1024.
+	GrowthPerFunction, Growth int
+}
+
+func (o Options) withDefaults() Options {
+	for _, f := range []struct {
+		value    *int
+		fallback int
+	}{{&o.Workers, 4}, {&o.GrowthPerFunction, 8}, {&o.Growth, 1024}} {
+		if *f.value == 0 {
+			*f.value = f.fallback
+		}
+	}
+	return o
+}
+
+// Deps are what the supervisors work with; all fields are required.
+type Deps struct {
+	Pods       pods
+	Heartbeats *heartbeat.Store
+	Acquirer   acquirer
+	Retirer    retirer
+	// Responsible tells whether this replica scales the function.
+	Responsible func(fn.Key) bool
+	Logger      *zap.Logger
+	Registerer  prometheus.Registerer
+}
+
+// Supervisors owns all supervisors. Safe for concurrent use.
+type Supervisors struct {
+	Deps
+	opts    Options
+	metrics *metrics
+	growth  sync.WaitGroup // assignments under way
+
+	mu          sync.Mutex
+	queue       workqueue.TypedDelayingInterface[fn.Key] // nil unless running
+	supervisors map[fn.Key]*supervisor
+	growing     int  // assignments under way
+	stopping    bool // no new assignment may begin
+}
+
+// supervisor is what is remembered of one function. Guarded by Supervisors.mu,
+// but for the window, which belongs to whoever converges the function.
+type supervisor struct {
+	function     *skipperpb.Function // newest configuration heard of
+	requestedAt  time.Time           // of the last Scale above 0
+	requested    int                 // by Scale, until the window has it
+	growing      int                 // assignments under way
+	freed        chan struct{}       // closed when one of them has ended
+	hadInstances bool
+	window       scale.Window
+	// busy is when each oneshot pod was last known to serve; nil otherwise.
+	busy map[string]time.Time
+}
+
+// New makes the supervisors; nothing happens before Run.
+func New(o Options, d Deps) *Supervisors {
+	s := &Supervisors{Deps: d, opts: o.withDefaults(), supervisors: map[fn.Key]*supervisor{}}
+	s.metrics = newMetrics(d.Registerer, s.count)
+	return s
+}
+
+// Run converges until ctx ends, then waits for the assignments under way,
+// whose contexts end with it. It must be called once.
+func (s *Supervisors) Run(ctx context.Context) error {
+	q := workqueue.NewTypedDelayingQueue[fn.Key]()
+	s.start(q)
+	var workers sync.WaitGroup
+	for range s.opts.Workers {
+		workers.Go(func() { s.work(ctx, q) })
+	}
+	<-ctx.Done()
+	s.stop()
+	q.ShutDown()
+	workers.Wait()
+	s.growth.Wait()
+	return nil
+}
+
+// start takes over what was heard of before, spread over one interval.
+func (s *Supervisors) start(q workqueue.TypedDelayingInterface[fn.Key]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = q
+	for key := range s.supervisors {
+		q.AddAfter(key, s.part())
+	}
+}
+
+func (s *Supervisors) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue, s.stopping = nil, true
+}
+
+func (s *Supervisors) work(ctx context.Context, q workqueue.TypedDelayingInterface[fn.Key]) {
+	for {
+		key, stopped := q.Get()
+		if stopped {
+			return
+		}
+		if s.convergeSafely(ctx, key) {
+			q.AddAfter(key, s.interval())
+		}
+		q.Done(key)
+	}
+}
+
+// convergeSafely keeps a fault in one function's converge from touching others.
+func (s *Supervisors) convergeSafely(ctx context.Context, key fn.Key) (again bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			s.panicked(key, r)
+			again = true
+		}
+	}()
+	return s.converge(ctx, key, time.Now())
+}
+
+func (s *Supervisors) panicked(key fn.Key, cause any) {
+	s.metrics.panics.Inc()
+	s.Logger.Error("supervisor panicked", zap.Stringer("function", key), zap.Any("panic", cause), zap.ByteString("stack", debug.Stack()))
+}
+
+// interval is the scale interval give or take a tenth, so that functions that
+// began together do not stay together.
+func (s *Supervisors) interval() time.Duration {
+	return s.opts.Interval*9/10 + rand.N(s.opts.Interval/5+1)
+}
+
+// part is a random part of the scale interval.
+func (s *Supervisors) part() time.Duration { return rand.N(s.opts.Interval) + 1 }
+
+// Touch makes sure that f has a supervisor and tells it f's configuration. It
+// is called for every GetInstance and costs little when there is one.
+func (s *Supervisors) Touch(f *skipperpb.Function) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ensureLocked(f, s.interval())
+}
+
+// Heard is called after a heartbeat of f was recorded. A function that has no
+// instance is converged at once, because somebody uses it.
+func (s *Supervisors) Heard(f *skipperpb.Function) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sup := s.ensureLocked(f, 0); !sup.hadInstances {
+		s.queueLocked(fn.KeyOf(f), 0)
+	}
+}
+
+// Observe is the listener of the view: assigned pods that nobody asked this
+// replica for are adopted, and lost ones noticed without waiting for the
+// interval.
+func (s *Supervisors) Observe(e pool.Event) {
+	p := e.Pod()
+	if p.Function == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e.Kind == pool.Removed || p.State() >= pool.Terminating {
+		if _, ok := s.supervisors[p.Key]; ok {
+			s.queueLocked(p.Key, 0)
+		}
+		return
+	}
+	sup := s.ensureLocked(p.Function, s.part())
+	sup.hadInstances = true
+}
+
+// ensureLocked finds or makes the supervisor; a new one converges after first.
+func (s *Supervisors) ensureLocked(f *skipperpb.Function, first time.Duration) *supervisor {
+	key := fn.KeyOf(f)
+	sup, ok := s.supervisors[key]
+	if !ok {
+		sup = &supervisor{}
+		s.supervisors[key] = sup
+		s.queueLocked(key, first)
+	}
+	sup.function = f
+	return sup
+}
+
+func (s *Supervisors) queueLocked(key fn.Key, after time.Duration) {
+	if s.queue != nil {
+		s.queue.AddAfter(key, after)
+	}
+}
+
+// Functions lists the functions that have a supervisor, sorted by name.
+func (s *Supervisors) Functions() []*skipperpb.Function {
+	s.mu.Lock()
+	out := make([]*skipperpb.Function, 0, len(s.supervisors))
+	for _, sup := range s.supervisors {
+		out = append(out, sup.function)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b *skipperpb.Function) int {
+		return strings.Compare(fn.KeyOf(a).String(), fn.KeyOf(b).String())
+	})
+	return out
+}
+
+func (s *Supervisors) count() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(len(s.supervisors))
+}
+
+// What Scale fails with when it is not the acquirer's error.
+var (
+	errStopping = errors.New("controller is stopping")
+	errPanicked = errors.New("assignment panicked: see the log")
+)
