@@ -28,6 +28,7 @@ type config struct {
 	allowDirect     bool
 
 	refuseAssignment bool
+	refuseTenants    []string
 	assignDelay      time.Duration
 	ignoreInstance   bool
 	allowCrash       bool
@@ -52,6 +53,7 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.server.IdleTimeout, "idle-timeout", c.server.IdleTimeout, "time after which an idle connection is closed; 0 is never")
 	fs.StringVar(&c.logLevel, "log-level", c.logLevel, "debug, info, warn or error")
 	fs.BoolVar(&c.refuseAssignment, "refuse-assignment", false, "test: answer every assignment with 500")
+	fs.StringSliceVar(&c.refuseTenants, "refuse-tenant", nil, "test: answer the assignment of this `tenant` with 500 and take others; repeatable")
 	fs.DurationVar(&c.assignDelay, "assign-delay", 0, "test: time before an assignment is answered")
 	fs.BoolVar(&c.ignoreInstance, "ignore-instance", false, "test: play an image that serves whatever reaches it")
 	fs.BoolVar(&c.allowCrash, "allow-crash", false, "test: let /crash end the process")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -79,7 +80,7 @@ func (c *config) function(log *zap.Logger) (function.Config, error) {
 }
 
 // onAssign plays slow and unwilling images.
-func (c *config) onAssign(ctx context.Context, _ function.Assignment) error {
+func (c *config) onAssign(ctx context.Context, a function.Assignment) error {
 	if c.assignDelay > 0 {
 		timer := time.NewTimer(c.assignDelay)
 		defer timer.Stop()
@@ -91,6 +92,9 @@ func (c *config) onAssign(ctx context.Context, _ function.Assignment) error {
 	}
 	if c.refuseAssignment {
 		return errors.New("this image refuses every assignment: --refuse-assignment is set")
+	}
+	if slices.Contains(c.refuseTenants, a.Tenant()) {
+		return errors.New("this image refuses the tenant: --refuse-tenant names it")
 	}
 	return nil
 }

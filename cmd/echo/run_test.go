@@ -214,6 +214,8 @@ func TestModes(t *testing.T) {
 	}{
 		{"plain", config{}, true, "200 ", "421 1", "421 1"},
 		{"refuse assignment", config{refuseAssignment: true}, true, "500 ", "421 1", "421 1"},
+		{"refuse this tenant", config{refuseTenants: []string{"b", "a"}}, true, "500 ", "421 1", "421 1"},
+		{"refuse another tenant", config{refuseTenants: []string{"b"}}, true, "200 ", "421 1", "421 1"},
 		{"short delay", config{assignDelay: time.Millisecond}, true, "200 ", "421 1", "421 1"},
 		{"ignore instance", config{ignoreInstance: true}, true, "200 ", "200 ", "200 "},
 		{"allow direct", config{allowDirect: true}, true, "200 ", "421 1", "200 "},
@@ -226,6 +228,7 @@ func TestModes(t *testing.T) {
 			if !row.keep {
 				cfg.publicKeyFiles = nil
 			}
+			cfg.refuseTenants = row.change.refuseTenants
 			cfg.refuseAssignment, cfg.assignDelay = row.change.refuseAssignment, row.change.assignDelay
 			cfg.ignoreInstance, cfg.allowDirect, cfg.acceptAnyToken = row.change.ignoreInstance, row.change.allowDirect, row.change.acceptAnyToken
 			addr, _ := start(t, cfg)

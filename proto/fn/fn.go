@@ -6,6 +6,7 @@
 package fn
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,7 +99,8 @@ type wireScale struct {
 }
 
 // Marshal writes f as JSON in snake_case. Equal functions give equal bytes, so
-// the result can be hashed, signed and compared. A nil scale is written as zeros.
+// the result can be hashed, signed and compared. A nil scale is written as
+// zeros. The result holds no control character and so fits a header.
 func Marshal(f *skipperpb.Function) []byte {
 	s := f.GetScale()
 	b, err := json.Marshal(wire{
@@ -109,5 +111,6 @@ func Marshal(f *skipperpb.Function) []byte {
 	if err != nil { // strings, numbers and bools always encode
 		panic(fmt.Sprintf("encode function: %v", err))
 	}
-	return b
+	// The one control character that encoding/json leaves as it is.
+	return bytes.ReplaceAll(b, []byte{0x7f}, []byte(`\u007f`))
 }

@@ -118,6 +118,23 @@ func TestMarshalRoundTrip(t *testing.T) {
 	}
 }
 
+// A header value may hold no control character, whatever the metadata.
+func TestMarshalFitsAHeader(t *testing.T) {
+	f := fullFunction()
+	for c := range rune(0x100) {
+		f.Metadata += string(c)
+	}
+	for i, c := range fn.Marshal(f) {
+		if c < 0x20 || c == 0x7f {
+			t.Errorf("byte %d is %#x", i, c)
+		}
+	}
+	got, err := fn.Parse(fn.Marshal(f))
+	if err != nil || got.GetMetadata() != f.GetMetadata() {
+		t.Errorf("metadata = %q, %v; want %q", got.GetMetadata(), err, f.GetMetadata())
+	}
+}
+
 // The hash is part of the contract: replicas of different versions must agree.
 func TestHashIsPinned(t *testing.T) {
 	for _, row := range []struct {

@@ -165,6 +165,17 @@ func TestEchoOfAPodWithoutTenant(t *testing.T) {
 	})
 }
 
+func TestStatusSetsHeaders(t *testing.T) {
+	addr := start(t, sample(), nil)
+	both(t, func(t *testing.T, c *http.Client) {
+		resp, _ := do(t, c, request(t, http.MethodGet, "http://"+addr+"/status/503?header=x-one:1&header=X-Two:a:b", http.NoBody))
+		got := []string{resp.Header.Get("X-One"), resp.Header.Get("X-Two")}
+		if diff := cmp.Diff([]string{"1", "a:b"}, got); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestStatuses(t *testing.T) {
 	rows := []struct {
 		path string

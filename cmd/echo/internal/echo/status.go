@@ -10,7 +10,8 @@ import (
 // headerBodySHA256 is the trailer that serveTrailers announces.
 const headerBodySHA256 = "X-Echo-Body-Sha256"
 
-// serveStatus answers /status/{code} with that code, 200 to 599.
+// serveStatus answers /status/{code} with that code, 200 to 599, and with each "name:value" of the query's
+// `header` as a header of the answer.
 func serveStatus(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimPrefix(r.URL.Path, "/status/")
 	code, err := strconv.Atoi(text)
@@ -19,6 +20,10 @@ func serveStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	for _, h := range r.URL.Query()["header"] {
+		name, value, _ := strings.Cut(h, ":")
+		w.Header().Add(name, value)
+	}
 	w.WriteHeader(code)
 	if code != http.StatusNoContent && code != http.StatusNotModified {
 		fmt.Fprintf(w, "status %d\n", code)
