@@ -65,10 +65,15 @@ func onlyErrors() *accesslogv3.AccessLogFilter {
 }
 
 func statusAtLeast(code uint32) *accesslogv3.AccessLogFilter {
+	return statusFilter(accesslogv3.ComparisonFilter_GE, code)
+}
+
+// statusFilter compares with a constant: the key is one that nobody sets.
+func statusFilter(op accesslogv3.ComparisonFilter_Op, code uint32) *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
 		StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
-			Op:    accesslogv3.ComparisonFilter_GE,
-			Value: &corev3.RuntimeUInt32{DefaultValue: code, RuntimeKey: "skipper.access_log_status"},
+			Op:    op,
+			Value: &corev3.RuntimeUInt32{DefaultValue: code, RuntimeKey: "skipper.no_override"},
 		}},
 	}}
 }

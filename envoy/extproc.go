@@ -66,11 +66,12 @@ func processingMode() *filterv3.ProcessingMode {
 	}
 }
 
-// mutationRules lets extproc change our headers and no others.
+// mutationRules lets extproc change our headers and no others. The rules hold
+// for its own answers too, which say what they contain and when to come back.
 func mutationRules() *mutationv3.HeaderMutationRules {
 	return &mutationv3.HeaderMutationRules{
 		DisallowAll:     wrapperspb.Bool(true),
-		AllowExpression: &matcherv3.RegexMatcher{Regex: ourPrefix + ".*"},
+		AllowExpression: &matcherv3.RegexMatcher{Regex: ourPrefix + ".*|retry-after|content-type"},
 	}
 }
 

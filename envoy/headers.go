@@ -72,19 +72,21 @@ func oursButFunction() string {
 	return ourPrefix + rest
 }
 
-// forwardedHeaders tells the pod who asked for what. X-Forwarded-For and
-// -Proto are the connection manager's. At the edge the values are ours alone;
-// behind trusted proxies theirs stay and ours is added as RFC 7239 says, with
-// the peer's own address. Envoy writes IPv6 with brackets and port, which is a
-// valid node inside quotes, and refuses a host with a quote in it.
+// forwardedHeaders tells the pod who asked for what. At the edge the values
+// are ours alone; behind trusted proxies theirs stay and the peer is added, as
+// RFC 7239 says. X-Forwarded-Proto is the connection manager's. X-Forwarded-For
+// is not, because it would hide a client on loopback behind an address of the
+// host. Envoy writes IPv6 with brackets and port, which is a valid node inside
+// quotes, and refuses a host with a quote in it.
 func (b *builder) forwardedHeaders() []*corev3.HeaderValueOption {
-	host, forwarded := corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+	first, list := corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
 	if b.cfg.TrustedHops > 0 {
-		host, forwarded = corev3.HeaderValueOption_ADD_IF_ABSENT, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
+		first, list = corev3.HeaderValueOption_ADD_IF_ABSENT, corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD
 	}
 	return []*corev3.HeaderValueOption{
-		header("x-forwarded-host", "%REQ(:AUTHORITY)%", host),
-		header("forwarded", `for="%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%";host="%REQ(:AUTHORITY)%";proto=%REQ(X-FORWARDED-PROTO)%`, forwarded),
+		header("x-forwarded-for", "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%", list),
+		header("x-forwarded-host", "%REQ(:AUTHORITY)%", first),
+		header("forwarded", `for="%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%";host="%REQ(:AUTHORITY)%";proto=%REQ(X-FORWARDED-PROTO)%`, list),
 	}
 }
 

@@ -76,6 +76,7 @@ func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
 		EarlyHeaderMutationExtensions:   b.earlyMutations(),
 		UseRemoteAddress:                wrapperspb.Bool(true),
 		XffNumTrustedHops:               b.cfg.TrustedHops,
+		SkipXffAppend:                   true, // see forwardedHeaders
 		GenerateRequestId:               wrapperspb.Bool(false),
 		PreserveExternalRequestId:       true,
 		NormalizePath:                   wrapperspb.Bool(false),

@@ -13,25 +13,33 @@ const retryAfter = "1"
 
 // reply is what a client is told when Envoy itself answers.
 type reply struct {
-	flags  []string // Envoy's response flags
+	when   *accesslogv3.AccessLogFilter
 	reason reason.Reason
-	retry  bool // whether the answer is a 503, which says when to come back
-	text   string
+	retry  bool   // whether to say when to come back, which belongs to every 503
+	text   string // empty: Envoy's own words, or extproc's
 }
 
-// replies covers what Envoy can meet between extproc's word and the answer.
+// replies are tried in order. Those by flag cover what Envoy meets between
+// extproc's word and the pod's answer. Those by status catch the rest, which
+// is mostly what was refused before it was a request; extproc's answers match
+// them too, so they carry no text.
 func replies() []reply {
+	eq := accesslogv3.ComparisonFilter_EQ
 	return []reply{
-		{[]string{"UH", "NC"}, reason.NoInstance, true, "no instance of the function can be reached; try again in a second\n"},
-		{[]string{"UF"}, reason.ConnectFailed, true, "the function's instance took no connection; try again in a second\n"},
-		{[]string{"UC", "UR"}, reason.InstanceReset, true, "the function's instance ended the connection before it answered; try again if the request may be done twice\n"},
-		{[]string{"UT", "SI", "DT"}, reason.RequestTimeout, false, "the request was idle or took too long; send or answer something within the gateway's idle timeout\n"},
-		{[]string{"DPE"}, reason.BadRequest, false, "the request is not valid HTTP or its headers are too large; correct it before trying again\n"},
+		{flagFilter([]string{"UH", "NC"}), reason.NoInstance, true, "no instance of the function can be reached; try again in a second\n"},
+		{flagFilter([]string{"UF"}), reason.ConnectFailed, true, "the function's instance took no connection; try again in a second\n"},
+		{flagFilter([]string{"UC", "UR"}), reason.InstanceReset, true, "the function's instance ended the connection before it answered; try again if the request may be done twice\n"},
+		{flagFilter([]string{"UT", "SI", "DT"}), reason.RequestTimeout, false, "the request was idle or took too long; send or answer something within the gateway's idle timeout\n"},
+		{flagFilter([]string{"DPE"}), reason.BadRequest, false, "the request is not valid HTTP or its headers are too large; correct it before trying again\n"},
+		{statusFilter(eq, 503), reason.Internal, true, ""},
+		{statusAtLeast(500), reason.Internal, false, ""},
+		{statusFilter(eq, 408), reason.RequestTimeout, false, ""},
+		{statusAtLeast(400), reason.BadRequest, false, ""},
 	}
 }
 
 // localReplies gives Envoy's own answers a reason. An answer that extproc made
-// passes here too and keeps its reason, because nothing there is overwritten.
+// passes here too and keeps its headers, because nothing there is overwritten.
 func (b *builder) localReplies() *hcmv3.LocalReplyConfig {
 	out := &hcmv3.LocalReplyConfig{}
 	for _, r := range replies() {
@@ -41,15 +49,17 @@ func (b *builder) localReplies() *hcmv3.LocalReplyConfig {
 }
 
 func (r reply) mapper() *hcmv3.ResponseMapper {
-	headers := []*corev3.HeaderValueOption{header(HeaderReason, string(r.reason), corev3.HeaderValueOption_ADD_IF_ABSENT)}
+	m := &hcmv3.ResponseMapper{
+		Filter:       r.when,
+		HeadersToAdd: []*corev3.HeaderValueOption{header(HeaderReason, string(r.reason), corev3.HeaderValueOption_ADD_IF_ABSENT)},
+	}
 	if r.retry {
-		headers = append(headers, header("retry-after", retryAfter, corev3.HeaderValueOption_ADD_IF_ABSENT))
+		m.HeadersToAdd = append(m.HeadersToAdd, header("retry-after", retryAfter, corev3.HeaderValueOption_ADD_IF_ABSENT))
 	}
-	return &hcmv3.ResponseMapper{
-		Filter:       flagFilter(r.flags),
-		Body:         &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: r.text}},
-		HeadersToAdd: headers,
+	if r.text != "" {
+		m.Body = &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: r.text}}
 	}
+	return m
 }
 
 func flagFilter(flags []string) *accesslogv3.AccessLogFilter {

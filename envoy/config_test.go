@@ -1,0 +1,173 @@
+package envoy_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/yaml"
+
+	"skipper/envoy"
+	"skipper/envoy/envoytest"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens in testdata")
+
+func build(t testing.TB, c envoy.Config) *bootstrapv3.Bootstrap {
+	t.Helper()
+	b, err := envoy.Bootstrap(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func render(t testing.TB, b *bootstrapv3.Bootstrap) []byte {
+	t.Helper()
+	text, err := envoy.YAML(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestDefaultBootstrapIsGolden(t *testing.T) {
+	t.Parallel()
+	got := render(t, build(t, envoy.Default()))
+	golden := filepath.Join("testdata", "default.yaml")
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("bootstrap differs, run with -update if that is meant (-want +got):\n%s", diff)
+	}
+}
+
+// configs are whole and must be taken by Envoy.
+func configs() map[string]envoy.Config {
+	edit := func(f func(*envoy.Config)) envoy.Config {
+		c := envoy.Default()
+		f(&c)
+		return c
+	}
+	return map[string]envoy.Config{
+		"default":     envoy.Default(),
+		"named node":  edit(func(c *envoy.Config) { c.NodeID, c.NodeCluster = "a", "b" }),
+		"admin IPv6":  edit(func(c *envoy.Config) { c.Admin = "[::1]:9901" }),
+		"admin file":  edit(func(c *envoy.Config) { c.Admin = "/run/skipper/admin.sock" }),
+		"extproc TCP": edit(func(c *envoy.Config) { c.Extproc = "[::1]:9000" }),
+		"controller IP": edit(func(c *envoy.Config) {
+			c.ControllerHost, c.ControllerWait, c.LoadReports = "fd00::1", ms(1), true
+		}),
+		"behind proxies": edit(func(c *envoy.Config) { c.TrustedHops = 2 }),
+		"no upgrades":    edit(func(c *envoy.Config) { c.Upgrades = nil }),
+		"no time limits": edit(func(c *envoy.Config) { c.StreamIdleTimeout, c.ConnectionIdleTimeout, c.RequestHeadersTimeout = 0, 0, 0 }),
+		"least":          edit(func(c *envoy.Config) { c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit = 1, 10, 16<<10 }),
+		"most":           edit(func(c *envoy.Config) { c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit = 1<<31-1, 8192, 1<<30 }),
+		"log nothing":    edit(func(c *envoy.Config) { c.AccessLog, c.ClusterStats = envoy.AccessLogOff, true }),
+		"log all":        edit(func(c *envoy.Config) { c.AccessLog = envoy.AccessLogAll }),
+	}
+}
+
+func TestEnvoyTakesBootstrapWithoutWarning(t *testing.T) {
+	t.Parallel()
+	for name, c := range configs() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			envoytest.Validate(t, build(t, c))
+		})
+	}
+}
+
+func TestYAMLKeepsTheWholeBootstrap(t *testing.T) {
+	t.Parallel()
+	for name, c := range configs() {
+		b := build(t, c)
+		text := render(t, b)
+		if !bytes.Equal(text, render(t, build(t, c))) {
+			t.Errorf("%s: equal configs give different files", name)
+		}
+		asJSON, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back bootstrapv3.Bootstrap
+		if err := protojson.Unmarshal(asJSON, &back); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// Packed messages hold maps whose order is free on the wire, so the
+		// text of both is compared.
+		if !bytes.Equal(text, render(t, &back)) || !proto.Equal(b.GetNode(), back.GetNode()) {
+			t.Errorf("%s: the file does not hold the whole bootstrap", name)
+		}
+	}
+}
+
+func TestValidateReportsAllProblems(t *testing.T) {
+	t.Parallel()
+	err := envoy.Config{}.Validate()
+	if err == nil {
+		t.Fatal("the zero Config is valid")
+	}
+	for _, field := range []string{
+		"HTTPPort", "ReadyPort", "ControllerPort", "Admin", "Extproc", "ControllerHost", "HoldTimeout", "MessageTimeout",
+		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "AccessLog",
+	} {
+		if !strings.Contains(err.Error(), field+": ") {
+			t.Errorf("%s is not mentioned in:\n%v", field, err)
+		}
+	}
+}
+
+func TestValidateFindsEachProblem(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		field string
+		edit  func(*envoy.Config)
+	}{
+		{"ReadyPort", func(c *envoy.Config) { c.ReadyPort = c.HTTPPort }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "127.0.0.1:10000" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "0.0.0.0:9901" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "[::]:9901" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "10.0.0.1:9901" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "localhost:9901" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "127.0.0.1:0" }},
+		{"Admin", func(c *envoy.Config) { c.Admin = "/run/../admin.sock" }},
+		{"Extproc", func(c *envoy.Config) { c.Extproc = "run/extproc.sock" }},
+		{"Extproc", func(c *envoy.Config) { c.Extproc = "/" + strings.Repeat("a", 107) }},
+		{"ControllerHost", func(c *envoy.Config) { c.ControllerHost = "http://controller" }},
+		{"HoldTimeout", func(c *envoy.Config) { c.HoldTimeout = -1 }},
+		{"MessageTimeout", func(c *envoy.Config) { c.MessageTimeout = 1 }},
+		{"ControllerWait", func(c *envoy.Config) { c.ControllerWait = -1 }},
+		{"StreamIdleTimeout", func(c *envoy.Config) { c.StreamIdleTimeout = c.HoldTimeout }},
+		{"ConnectionIdleTimeout", func(c *envoy.Config) { c.ConnectionIdleTimeout = -1 }},
+		{"RequestHeadersTimeout", func(c *envoy.Config) { c.RequestHeadersTimeout = -1 }},
+		{"MaxConnections", func(c *envoy.Config) { c.MaxConnections = 1 << 31 }},
+		{"MaxRequestHeadersKiB", func(c *envoy.Config) { c.MaxRequestHeadersKiB = 8193 }},
+		{"BufferLimit", func(c *envoy.Config) { c.BufferLimit = 1<<30 + 1 }},
+		{"AccessLog", func(c *envoy.Config) { c.AccessLog = "some" }},
+		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{"a", "A"} }},
+		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{""} }},
+		{"not UTF-8", func(c *envoy.Config) { c.NodeID = "\xff" }},
+	} {
+		c := envoy.Default()
+		row.edit(&c)
+		b, err := envoy.Bootstrap(c)
+		if err == nil || b != nil || !strings.Contains(err.Error(), row.field) {
+			t.Errorf("%s: error is %v", row.field, err)
+		}
+	}
+}

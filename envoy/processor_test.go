@@ -1,0 +1,124 @@
+package envoy_test
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"skipper/envoy"
+)
+
+// pick is where the processor sends a request.
+type pick struct{ cluster, host string }
+
+// processor stands in for extproc. Header X-Skipper-Function is the name of a
+// pick, set before requests come; an unknown name gets 404 at once.
+type processor struct {
+	extprocv3.UnimplementedExternalProcessorServer
+	ends chan error // one value per ended stream: io.EOF if it ended in order
+
+	mu    sync.Mutex
+	picks map[string]pick
+	seen  []map[string]string // headers per request
+}
+
+func startProcessor(t testing.TB, socket string) (*processor, *grpc.Server) {
+	t.Helper()
+	p := &processor{picks: map[string]pick{}, ends: make(chan error, 1000)}
+	s := grpc.NewServer()
+	extprocv3.RegisterExternalProcessorServer(s, p)
+	serve(t, s, "unix", socket)
+	return p, s
+}
+
+func (p *processor) route(function, cluster, host string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.picks[function] = pick{cluster: cluster, host: host}
+}
+
+// Process answers the headers and then waits for the end of the request.
+func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			p.ends <- errors.Join(err, stream.Context().Err())
+			return nil
+		}
+		if err := stream.Send(p.answer(req)); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+}
+
+func (p *processor) answer(req *extprocv3.ProcessingRequest) *extprocv3.ProcessingResponse {
+	if req.GetRequestHeaders() == nil {
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+	}
+	headers := map[string]string{}
+	for _, h := range req.GetRequestHeaders().GetHeaders().GetHeaders() {
+		headers[h.GetKey()] = string(h.GetRawValue())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = append(p.seen, headers)
+	chosen, ok := p.picks[headers[envoy.HeaderFunction]]
+	if !ok {
+		return refuse()
+	}
+	return chosen.response()
+}
+
+func (p *processor) requests() []map[string]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return append([]map[string]string(nil), p.seen...)
+}
+
+func (c pick) response() *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{
+		Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{
+			Response: &extprocv3.CommonResponse{
+				ClearRouteCache: true,
+				HeaderMutation: &extprocv3.HeaderMutation{
+					RemoveHeaders: []string{envoy.HeaderFunction},
+					SetHeaders: []*corev3.HeaderValueOption{
+						setHeader(envoy.HeaderCluster, c.cluster),
+						setHeader(envoy.HeaderInstance, "uid-of-"+c.host),
+						setHeader(envoy.HeaderRequest, "request-1"),
+						setHeader("x-other", "must not be let through"),
+					},
+				},
+			},
+		}},
+		DynamicMetadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			envoy.MetadataNamespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+				envoy.HeaderInstance: structpb.NewStringValue(c.host),
+			}}),
+		}},
+	}
+}
+
+func refuse() *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{ImmediateResponse: &extprocv3.ImmediateResponse{
+		Status: &typev3.HttpStatus{Code: typev3.StatusCode_ServiceUnavailable},
+		Body:   []byte("nobody can answer"),
+		Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{
+			setHeader(envoy.HeaderReason, "hold_timeout"), setHeader("retry-after", "7"),
+		}},
+	}}}
+}
+
+func setHeader(key, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: key, RawValue: []byte(value)},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}
