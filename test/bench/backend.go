@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"skipper/test/bench/rival"
+)
+
+// serveBackend answers every request with one small text, as the pod behind
+// every contestant.
+func serveBackend(ctx context.Context, addr string) error {
+	return serve(ctx, addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "hello\n") // a client that left does not matter here
+	}))
+}
+
+// serveRival routes to the instances that the controller names.
+func serveRival(ctx context.Context, addr, controller string, transport http.RoundTripper) error {
+	conn, err := grpc.NewClient(controller, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, addr, rival.Handler(conn, transport)), conn.Close())
+}
+
+// serve runs an HTTP server until ctx is done.
+func serve(ctx context.Context, addr string, h http.Handler) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
