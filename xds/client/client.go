@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	skipperpb "skipper/proto"
+	"skipper/xds"
 )
 
 // Options of a Client.
@@ -74,8 +75,13 @@ func DialOptions() []grpc.DialOption {
 
 // Subscribe asks for the instances of a function by its resource name; see
 // package xds. It does not block. To subscribe again to a name asks for its
-// list afresh, with the newest version number.
+// list afresh, with the newest version number. A name that is none is said in
+// the log and ignored, because the controller would end the stream over it.
 func (c *Client) Subscribe(name string) {
+	if _, err := xds.ParseInstancesName(name); err != nil {
+		c.opts.Logger.Warn("subscription ignored", zap.Error(err))
+		return
+	}
 	c.mu.Lock()
 	c.wanted[name] = ""
 	c.todo[name] = true
@@ -112,12 +118,22 @@ func (c *Client) Synced() (since time.Time, connected bool) {
 	return c.since, c.synced
 }
 
-func (c *Client) setSynced(now time.Time, synced bool) {
+func (c *Client) online(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.synced != synced {
-		c.synced, c.since = synced, now
+	c.synced, c.since = true, now
+}
+
+// lost notes the end of a stream and returns how long it was synced.
+func (c *Client) lost(now time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.synced {
+		return 0
 	}
+	lasted := now.Sub(c.since)
+	c.synced, c.since = false, now
+	return lasted
 }
 
 // Reconnects wait at first and at most this long, with jitter.
@@ -132,8 +148,10 @@ func (c *Client) Run(ctx context.Context) error {
 	wait := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(firstWait), backoff.WithMaxInterval(maxWait), backoff.WithMaxElapsedTime(0))
 	for {
-		err := c.session(ctx, wait.Reset)
-		c.setSynced(time.Now(), false)
+		err := c.session(ctx)
+		if c.lost(time.Now()) > maxWait { // else it may be we whom it cannot stand
+			wait.Reset()
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

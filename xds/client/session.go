@@ -23,9 +23,8 @@ const maxNames = 10_000
 
 type stream = discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
 
-// session runs one stream until it breaks. Online is called once the
-// controller has shown that it knows the world.
-func (c *Client) session(ctx context.Context, online func()) error {
+// session runs one stream until it breaks.
+func (c *Client) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	g, err := discoveryv3.NewAggregatedDiscoveryServiceClient(c.opts.Conn).DeltaAggregatedResources(ctx)
 	if err != nil {
@@ -35,10 +34,10 @@ func (c *Client) session(ctx context.Context, online func()) error {
 	r := startReceiver(ctx, g)
 	defer r.wait()
 	defer cancel()
-	return c.serve(ctx, g, r, online)
+	return c.serve(ctx, g, r)
 }
 
-func (c *Client) serve(ctx context.Context, g stream, r *receiver, online func()) error {
+func (c *Client) serve(ctx context.Context, g stream, r *receiver) error {
 	subscribed := false // nothing was asked for yet: an empty request would mean everything
 	ready := r.ready
 	for {
@@ -47,8 +46,7 @@ func (c *Client) serve(ctx context.Context, g stream, r *receiver, online func()
 			return ctx.Err()
 		case <-ready:
 			ready = nil
-			online()
-			c.setSynced(time.Now(), true)
+			c.online(time.Now())
 			c.forgetSent()
 		case <-c.wake:
 		case response := <-r.responses:
@@ -62,13 +60,21 @@ func (c *Client) serve(ctx context.Context, g stream, r *receiver, online func()
 		if ready != nil {
 			continue // the server does not read before it knows the world
 		}
-		for _, request := range c.requests(!subscribed) {
-			if err := g.Send(request); err != nil {
-				return fmt.Errorf("send xDS request: %w", err)
-			}
-			subscribed = true
+		sent, err := send(g, c.requests(!subscribed))
+		if err != nil {
+			return err
+		}
+		subscribed = subscribed || sent
+	}
+}
+
+func send(g stream, requests []*discoveryv3.DeltaDiscoveryRequest) (sent bool, err error) {
+	for _, r := range requests {
+		if err := g.Send(r); err != nil {
+			return false, fmt.Errorf("send xDS request: %w", err)
 		}
 	}
+	return len(requests) > 0, nil
 }
 
 // forgetSent forgets what was asked for on streams before this one.
@@ -174,4 +180,3 @@ func reject(answer *discoveryv3.DeltaDiscoveryRequest, problems []error) *discov
 	}
 	return answer
 }
-
