@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"skipper/extproc/heartbeat"
+)
+
+// farewell bounds each of the last calls to the controller.
+const farewell = 2 * time.Second
+
+// stopStreams ends the streams in order: Envoy is told to connect anew, which
+// leads it to the next process on the same socket; requests that wait may still
+// get their instance, and running ones may end, until the shutdown timeout. Then
+// the connections are closed: Envoy goes on with what it runs on its own.
+func (p *process) stopStreams() {
+	p.ready.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.shutdownTimeout)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.grpc.GracefulStop()
+	}()
+	p.streams.Drain(ctx)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		p.grpc.Stop()
+		<-ended
+	}
+	p.streams.Wait()
+}
+
+// stopBack ends what the streams needed; leases of requests that still run are
+// left to the controllers.
+func (p *process) stopBack() {
+	p.hall.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	p.releaser.Close(ctx)
+	bye, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	heartbeat.Goodbye(bye, p.beats)
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+// Package heartbeat tells the controllers which functions this router uses and
+// what is in progress on which pod. A function is named while it is used and for
+// three intervals after, so that its last count is always zero.
+package heartbeat
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+
+	"skipper/extproc/table"
+)
+
+// IdleIntervals is after how many intervals without a request a function drops
+// out of the batch (contract section 4).
+const IdleIntervals = 3
+
+// maxBatch bounds one message, in bytes: well below gRPC's 4 MiB.
+const maxBatch = 1 << 20
+
+// callTimeout bounds one message; the next interval says the same again.
+const callTimeout = 5 * time.Second
+
+// Client is the part of the controller's service that is called.
+type Client interface {
+	Heartbeat(context.Context, *skipperpb.HeartbeatRequest, ...grpc.CallOption) (*skipperpb.HeartbeatResponse, error)
+}
+
+// Router is who sends.
+type Router struct {
+	IP, ID, EnvoyNodeID string
+}
+
+// Options of Run.
+type Options struct {
+	Client   Client
+	Table    *table.Table
+	Router   Router
+	Interval time.Duration
+	// Beat is told the code of each message.
+	Beat   func(codes.Code)
+	Logger *zap.Logger
+}
+
+// Run sends heartbeats until ctx ends.
+func Run(ctx context.Context, o Options) error {
+	tick := time.NewTicker(o.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			for _, r := range Batches(o.Table.Usage(now), o.Router, o.Interval, now) {
+				o.send(ctx, r)
+			}
+		}
+	}
+}
+
+// Goodbye says that this router stops: its heartbeats no longer count.
+func Goodbye(ctx context.Context, o Options) {
+	r := o.Router.request()
+	r.Goodbye = true
+	o.send(ctx, r)
+}
+
+func (o Options) send(ctx context.Context, r *skipperpb.HeartbeatRequest) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := o.Client.Heartbeat(ctx, r)
+	o.Beat(status.Code(err))
+	if err != nil && ctx.Err() == nil {
+		o.Logger.Warn("heartbeat not delivered", zap.Int("functions", len(r.GetHeartbeats())), zap.Error(err))
+	}
+}
+
+func (r Router) request() *skipperpb.HeartbeatRequest {
+	return &skipperpb.HeartbeatRequest{RouterIp: r.IP, RouterId: r.ID, EnvoyNodeId: r.EnvoyNodeID}
+}
+
+// Batches builds the messages of one interval, sorted by function; none if
+// nothing is used.
+func Batches(usages []table.Usage, r Router, interval time.Duration, now time.Time) []*skipperpb.HeartbeatRequest {
+	beats := make([]*skipperpb.Heartbeat, 0, len(usages))
+	for _, u := range usages {
+		if u.Total > 0 || u.Idle <= IdleIntervals*interval {
+			beats = append(beats, &skipperpb.Heartbeat{
+				Function: u.Function, Timestamp: timestamppb.New(now), InFlightRequests: u.Total, InFlightByInstance: u.InFlight,
+			})
+		}
+	}
+	slices.SortFunc(beats, func(a, b *skipperpb.Heartbeat) int {
+		return cmp.Compare(fn.KeyOf(a.GetFunction()).String(), fn.KeyOf(b.GetFunction()).String())
+	})
+	var out []*skipperpb.HeartbeatRequest
+	for size := maxBatch; len(beats) > 0; beats = beats[1:] {
+		n := proto.Size(beats[0])
+		if size+n > maxBatch {
+			out = append(out, r.request())
+			size = 0
+		}
+		last := out[len(out)-1]
+		last.Heartbeats = append(last.Heartbeats, beats[0])
+		size += n
+	}
+	return out
+}

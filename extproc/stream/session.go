@@ -1,0 +1,173 @@
+package stream
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"skipper/proto/reason"
+
+	"skipper/extproc/header"
+	"skipper/extproc/metrics"
+	"skipper/extproc/pick"
+	"skipper/extproc/table"
+	"skipper/extproc/wire"
+)
+
+// phase is how far a stream has come; it only ever grows.
+type phase uint8
+
+const (
+	awaitsHeaders phase = iota
+	answered            // with an instance, a refusal, or not at all
+)
+
+// session is the state of one stream, in one piece of memory. It belongs to the
+// goroutine that serves the stream; while a receive runs beside a wait, that
+// goroutine has in.
+type session struct {
+	server *Server
+	stream grpc.ServerStream
+	in     wire.Request
+	phase  phase
+	end    metrics.End
+	// lease is what the end of the stream gives back.
+	lease table.Lease
+	warm  wire.WarmReply
+	// beside delivers the outcome of a receive that was begun beside a wait.
+	beside chan error
+}
+
+// receive waits for the next message.
+func (x *session) receive() error {
+	if x.beside == nil {
+		return x.stream.RecvMsg(&x.in)
+	}
+	err := <-x.beside
+	x.beside = nil
+	return err
+}
+
+// receiveBeside begins to receive on a goroutine of its own, so that the end of
+// the stream is noticed during a wait.
+func (x *session) receiveBeside() {
+	c := make(chan error, 1)
+	x.beside = c
+	x.server.beside.Go(func() { c <- x.stream.RecvMsg(&x.in) })
+}
+
+// dispatch returns the answer to the message in hand; nil where it wants none.
+func (x *session) dispatch() *wire.Reply {
+	if x.in.Kind != wire.RequestHeaders || x.phase != awaitsHeaders {
+		reply := wire.Unchanged(&x.in)
+		x.in.Free()
+		return reply
+	}
+	x.phase = answered
+	return x.decide()
+}
+
+func (x *session) send(r *wire.Reply) error { return x.stream.SendMsg(r) }
+
+// ended notes how the stream ended and returns what Process returns.
+func (x *session) ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		x.end = metrics.Over
+		return nil
+	}
+	if closed(x.server.refuse) {
+		x.end = metrics.Turned
+	}
+	return err
+}
+
+// finish runs once per stream, whatever its end.
+func (x *session) finish() {
+	if x.beside == nil {
+		x.in.Free()
+	}
+	s := x.server
+	s.opts.Metrics.Ended(x.end)
+	if x.phase == awaitsHeaders {
+		s.opts.Metrics.Decided(metrics.Silent)
+	}
+	if x.lease.Instance == nil {
+		return
+	}
+	s.opts.Metrics.Closed()
+	if x.end != metrics.Over {
+		s.opts.Table.KeepLost(x.lease, time.Now().Add(s.opts.LostLease))
+		return
+	}
+	if x.lease.Function.Key.Oneshot {
+		s.opts.Release(x.lease.Instance.Proto)
+	}
+	x.lease.Release()
+}
+
+// decide answers the request headers.
+func (x *session) decide() *wire.Reply {
+	start := time.Now()
+	s := x.server
+	h := &x.in.Headers
+	if h.Functions == 0 && h.IsHealthCheck() {
+		s.opts.Metrics.Decided(metrics.Health)
+		return healthy()
+	}
+	f, bad := s.identify(h)
+	if bad != nil {
+		return x.refuse(bad)
+	}
+	wait := patience(s.opts.HoldTimeout, h.GRPCTimeout, h.ExpectedTimeout)
+	x.in.Free()
+	if x.fromTable(f) {
+		return x.sent(metrics.Warm, start)
+	}
+	return x.hold(f, start, wait)
+}
+
+// identify names the function that a request is for.
+func (s *Server) identify(h *wire.Headers) (*header.Function, *refusal) {
+	switch {
+	case h.Functions > 1:
+		return nil, &refusal{reason: reason.HeaderRepeated, message: "X-Skipper-Function stands in the request more than once: send it once"}
+	case h.Functions == 0 && len(h.RequestID) > 0:
+		return nil, &refusal{reason: reason.NoInstance, message: "the instance could not be reached, and the request is no longer known here: send it again", again: againSoon}
+	case h.Functions == 0:
+		return nil, &refusal{reason: reason.HeaderMissing, message: "X-Skipper-Function is missing: send the function as JSON"}
+	}
+	f, err := s.opts.Headers.Parse(h.Function)
+	if err != nil {
+		return nil, headerRefusal(err)
+	}
+	return f, nil
+}
+
+// fromTable takes an instance from the table, if there is one that may be used.
+// A oneshot's instance is never shared.
+func (x *session) fromTable(f *header.Function) bool {
+	t := x.server.opts.Table
+	if f.Key.Oneshot || t.Stale() {
+		return false
+	}
+	l, ok := pick.Acquire(t.Function(f), f.Spec.GetScale().GetMaxInstances(), rand.Uint64)
+	if ok {
+		x.lease = l
+	}
+	return ok
+}
+
+// sent answers with the instance of the lease.
+func (x *session) sent(o metrics.Outcome, start time.Time) *wire.Reply {
+	x.server.opts.Metrics.Sent(o, time.Since(start))
+	return x.warm.Set(x.lease.Instance.Answer, x.server.ids.New())
+}
+
+// refuse answers in place of a pod.
+func (x *session) refuse(r *refusal) *wire.Reply {
+	x.server.opts.Metrics.Refused(r.reason)
+	return r.reply()
+}

@@ -1,0 +1,125 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	skipperpb "skipper/proto"
+)
+
+// maxGone bounds how many removed pods of one function are remembered; the
+// oldest are forgotten first. Far more than can leave one function while a push
+// or an answer is under way.
+const maxGone = 1024
+
+// book is what is known of one function's instances. It decides which news
+// count; it has no clock and no lock of its own.
+type book struct {
+	known map[string]*record
+	gone  map[string]uint64
+	// order of the pods in gone, oldest first.
+	order []string
+	// pushed is the highest version of a push so far.
+	pushed uint64
+}
+
+type record struct {
+	instance *Instance
+	// confirmed by a push; the others are known from an answer alone.
+	confirmed bool
+	heard     time.Time
+}
+
+func newBook() book {
+	return book{known: map[string]*record{}, gone: map[string]uint64{}}
+}
+
+// push takes a list that was built when version was the newest that its sender
+// had seen. Instances that cannot be used are passed over, and so is what a late
+// push says of pods that a newer one did not list.
+func (b *book) push(list []*skipperpb.Instance, version uint64, now time.Time, count func(uid string) *counter) {
+	listed := make(map[string]bool, len(list))
+	for _, i := range list {
+		if Check(i) != nil || b.outdated(i, version) {
+			continue
+		}
+		listed[i.GetUid()] = true
+		b.learn(i, true, now, count)
+	}
+	for uid, r := range b.known {
+		if !listed[uid] && version >= r.instance.Version {
+			b.remove(uid, version)
+		}
+	}
+	b.pushed = max(b.pushed, version)
+}
+
+func (b *book) outdated(i *skipperpb.Instance, version uint64) bool {
+	return version < b.pushed && i.GetVersion() <= b.pushed && b.known[i.GetUid()] == nil
+}
+
+// answer takes one instance that the controller answered with, and reports
+// whether it can be used.
+func (b *book) answer(i *skipperpb.Instance, now time.Time, count func(uid string) *counter) bool {
+	return Check(i) == nil && b.learn(i, false, now, count)
+}
+
+// learn notes an instance unless it is known to be gone or known better; false
+// if it is gone.
+func (b *book) learn(i *skipperpb.Instance, confirmed bool, now time.Time, count func(uid string) *counter) bool {
+	uid := i.GetUid()
+	if at, ok := b.gone[uid]; ok && i.GetVersion() <= at {
+		return false
+	}
+	r := b.known[uid]
+	switch {
+	case r == nil:
+		r = &record{}
+		b.known[uid] = r
+		r.instance = newInstance(i, count(uid))
+	case i.GetVersion() > r.instance.Version:
+		r.instance = newInstance(i, r.instance.count)
+	}
+	r.confirmed = r.confirmed || confirmed
+	r.heard = now
+	return true
+}
+
+func (b *book) remove(uid string, version uint64) {
+	version = max(version, b.known[uid].instance.Version)
+	delete(b.known, uid)
+	if _, ok := b.gone[uid]; !ok {
+		b.order = append(b.order, uid)
+	}
+	b.gone[uid] = version
+	if len(b.order) > maxGone {
+		delete(b.gone, b.order[0])
+		b.order = slices.Delete(b.order, 0, 1)
+	}
+}
+
+// expire drops instances that only an answer spoke of, at or before the given
+// time, and reports whether there were any. They may come back by any news.
+func (b *book) expire(before time.Time) bool {
+	dropped := false
+	for uid, r := range b.known {
+		if !r.confirmed && !r.heard.After(before) {
+			delete(b.known, uid)
+			dropped = true
+		}
+	}
+	return dropped
+}
+
+// list is all known instances, the newest first.
+func (b *book) list() []*Instance {
+	out := make([]*Instance, 0, len(b.known))
+	for _, r := range b.known {
+		out = append(out, r.instance)
+	}
+	slices.SortFunc(out, func(x, y *Instance) int {
+		return cmp.Or(y.Assigned.Compare(x.Assigned), cmp.Compare(x.UID, y.UID))
+	})
+	return out
+}

@@ -1,0 +1,19 @@
+// Package table holds what extproc knows of the instances of each function, and
+// how many requests are in progress on each of them.
+//
+// Two sources feed it: pushes over xDS and the controller's answers to
+// GetInstance. Versions decide between them. Pods carry their resource version,
+// a push carries the highest version that its sender had seen: an instance that
+// is missing from a push at or above its own version is gone, and comes back
+// only with a version above that push's (a pod that was assigned anew after a
+// restart), so neither a late push nor a late answer can revive it. An instance
+// that only an answer speaks of is dropped when no push confirms it in time.
+//
+// The request path reads immutable views behind atomic pointers and takes no
+// lock. It raises the counter of an instance first and then asks whether the
+// view still holds the instance; a push stores the view first and is
+// acknowledged afterwards. So nothing is picked after the acknowledgement of its
+// removal without being counted in the next heartbeat.
+//
+// The table owns its functions; it never calls the controller.
+package table

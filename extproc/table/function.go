@@ -1,0 +1,210 @@
+package table
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+
+	"skipper/extproc/header"
+)
+
+// View is the instances of one function at one moment, the newest first.
+// Immutable.
+type View struct {
+	Instances []*Instance
+	// evicted says that the function has left the table: look it up again.
+	evicted bool
+}
+
+// Function is one function in the table. Safe for concurrent use.
+type Function struct {
+	// Key is the function's identity.
+	Key fn.Key
+
+	view atomic.Pointer[View]
+	// config is how the function was named last: metadata and scale may change.
+	config atomic.Pointer[header.Function]
+	// used says that a request came since the last look.
+	used atomic.Bool
+
+	mu   sync.Mutex
+	book book
+	// counts of pods that are known, and of others while requests are in progress there.
+	counts map[string]*counter
+	// lastUsed is when used was last found set.
+	lastUsed time.Time
+}
+
+func newFunction(h *header.Function, now time.Time) *Function {
+	f := &Function{Key: h.Key, book: newBook(), counts: map[string]*counter{}, lastUsed: now}
+	f.config.Store(h)
+	f.view.Store(&View{})
+	return f
+}
+
+// View returns the instances that requests may be sent to.
+func (f *Function) View() *View { return f.view.Load() }
+
+// Evicted reports whether the function has left the table: look it up again.
+func (f *Function) Evicted() bool { return f.View().evicted }
+
+// touch notes that a request named the function in this way.
+func (f *Function) touch(h *header.Function) {
+	if f.config.Load() != h {
+		f.config.Store(h)
+	}
+	if !f.used.Load() {
+		f.used.Store(true)
+	}
+}
+
+// Acquire counts one more request on i, which was picked from v, and then looks
+// whether i may still be used. If not, nothing is counted and the answer is false.
+func (f *Function) Acquire(v *View, i *Instance) (Lease, bool) {
+	i.count.n.Add(1)
+	if now := f.view.Load(); now == v || now.holds(i) {
+		return Lease{Instance: i, Function: f}, true
+	}
+	i.count.n.Add(-1)
+	return Lease{}, false
+}
+
+func (v *View) holds(i *Instance) bool {
+	for _, other := range v.Instances {
+		if other.count == i.count {
+			return true
+		}
+	}
+	return false
+}
+
+// hold counts one more request on i whatever the view says; false if the function
+// has left the table.
+func (f *Function) hold(i *Instance) (Lease, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Evicted() {
+		return Lease{}, false
+	}
+	switch c := f.counts[i.UID]; c {
+	case i.count:
+	case nil: // forgotten as idle since the answer
+		f.counts[i.UID] = i.count
+	default:
+		i = newInstance(i.Proto, c)
+	}
+	i.count.n.Add(1)
+	return Lease{Instance: i, Function: f}, true
+}
+
+// push takes a list from xDS; it reports whether the function has instances now
+// and had none before.
+func (f *Function) push(fi *skipperpb.FunctionInstances, now time.Time) (woke bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.book.push(fi.GetInstances(), fi.GetVersion(), now, f.countLocked)
+	return f.publishLocked()
+}
+
+// Learn takes an instance that the controller answered with. It returns nil if
+// the pod is known to be gone. An instance of a oneshot is for the caller alone
+// and enters no view.
+func (f *Function) Learn(i *skipperpb.Instance, now time.Time) *Instance {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.Key.Oneshot {
+		return newInstance(i, f.countLocked(i.GetUid()))
+	}
+	if !f.book.answer(i, now, f.countLocked) {
+		return nil
+	}
+	f.publishLocked()
+	return f.book.known[i.GetUid()].instance
+}
+
+// expire drops instances that no push has confirmed.
+func (f *Function) expire(before time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.book.expire(before) {
+		f.publishLocked()
+	}
+}
+
+func (f *Function) countLocked(uid string) *counter {
+	c := f.counts[uid]
+	if c == nil {
+		c = &counter{}
+		f.counts[uid] = c
+	}
+	return c
+}
+
+func (f *Function) publishLocked() (woke bool) {
+	old := f.view.Load()
+	if old.evicted {
+		return false
+	}
+	v := &View{Instances: f.book.list()}
+	f.view.Store(v)
+	return len(old.Instances) == 0 && len(v.Instances) > 0
+}
+
+// Usage is what one function was used for.
+type Usage struct {
+	// Function as it was named last.
+	Function *skipperpb.Function
+	// InFlight is the number of requests in progress by pod UID, without zeros.
+	InFlight map[string]uint32
+	Total    uint32
+	// Idle is how long ago the last request came, or was found in progress.
+	Idle time.Duration
+}
+
+// usage counts what is in progress, and forgets the counters of pods that are
+// gone and idle.
+func (f *Function) usage(now time.Time) Usage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := Usage{Function: f.config.Load().Spec}
+	for uid, c := range f.counts {
+		n := c.n.Load()
+		if n > 0 {
+			if u.InFlight == nil {
+				u.InFlight = map[string]uint32{}
+			}
+			u.InFlight[uid] = uint32(n)
+			u.Total += uint32(n)
+		} else if f.book.known[uid] == nil {
+			delete(f.counts, uid)
+		}
+	}
+	if f.used.Swap(false) || u.Total > 0 {
+		f.lastUsed = now
+	}
+	u.Idle = now.Sub(f.lastUsed)
+	return u
+}
+
+// evict takes the function out of use if it has been idle for the given time
+// and nothing is in progress; it reports whether it did. The view is withdrawn
+// before the counters are read: whoever raised one before that is seen, whoever
+// does later finds the view withdrawn.
+func (f *Function) evict(now time.Time, idle time.Duration) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.used.Load() || now.Sub(f.lastUsed) < idle {
+		return false
+	}
+	old := f.view.Swap(&View{evicted: true})
+	for _, c := range f.counts {
+		if c.n.Load() > 0 {
+			f.view.Store(old)
+			return false
+		}
+	}
+	return true
+}
