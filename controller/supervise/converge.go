@@ -121,7 +121,7 @@ func (s *Supervisors) deleteStuck(r *round) {
 		}
 		gone[p.UID] = true
 		s.metrics.stuck.Inc()
-		s.Retirer.Delete(p, "stuck: the assignment was not accepted in time")
+		s.Retirer.DeleteSoon(p, "stuck: the assignment was not accepted in time")
 	}
 	kept := r.active[:0]
 	for _, p := range r.active {
@@ -143,15 +143,25 @@ func (s *Supervisors) apply(ctx context.Context, r *round, d scale.Decision) {
 	case d.Recommended > have+r.growing:
 		s.grow(ctx, r, d.Recommended-have-r.growing)
 	case d.Desired < have:
-		s.shrink(r.active, have-d.Desired, d.Reason.String()+": "+d.Why)
+		// What could not be drained is a victim again in the next round.
+		if err := s.shrink(ctx, r.active, have-d.Desired, d.Reason.String()+": "+d.Why); err != nil {
+			s.Logger.Warn("scale down", zap.Stringer("function", r.key), zap.Error(err))
+		}
 	}
 }
 
-func (s *Supervisors) shrink(instances []pool.Pod, n int, why string) {
+// shrink drains n of the instances; it stops at the first error, because a
+// refused write is seldom the only one.
+func (s *Supervisors) shrink(ctx context.Context, instances []pool.Pod, n int, why string) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Interval)
+	defer cancel()
 	for _, p := range victims(instances, n) {
+		if err := s.Retirer.Drain(ctx, p, why); err != nil {
+			return err
+		}
 		s.metrics.drains.Inc()
-		s.Retirer.Drain(p, why)
 	}
+	return nil
 }
 
 // deleteOrphans is the safety net below oneshots: whoever asked for the pod
@@ -164,7 +174,7 @@ func (s *Supervisors) deleteOrphans(r *round) {
 	}
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()
-		s.Retirer.Delete(p, "orphaned oneshot: no heartbeat names it any more")
+		s.Retirer.DeleteSoon(p, "orphaned oneshot: no heartbeat names it any more")
 	}
 }
 

@@ -100,7 +100,9 @@ func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, w
 	s.Logger.Info("scale on request", zap.Stringer("function", key),
 		zap.Int("desired", n), zap.Int("instances", len(have)), zap.String("reason", why))
 	if n < len(have) {
-		s.shrink(have, len(have)-n, "on request: "+why)
+		if err := s.shrink(ctx, have, len(have)-n, "on request: "+why); err != nil {
+			return nil, fmt.Errorf("drain an instance of %s: %w", key, err)
+		}
 	}
 	// Each may be had once: instances that die at once are not followed by others.
 	for budget := n; len(have) < n && budget > 0; {

@@ -129,14 +129,18 @@ func (w *world) Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, e
 	return p, nil
 }
 
-func (w *world) Drain(p pool.Pod, _ string) {
+func (w *world) Drain(_ context.Context, p pool.Pod, _ string) error {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails != nil {
+		return w.fails
+	}
 	w.drained = append(w.drained, p.UID)
-	w.mu.Unlock()
 	w.view.ExpectDraining(p.UID, time.Now())
+	return nil
 }
 
-func (w *world) Delete(p pool.Pod, _ string) {
+func (w *world) DeleteSoon(p pool.Pod, _ string) {
 	w.mu.Lock()
 	w.deleted = append(w.deleted, p.UID)
 	w.mu.Unlock()
@@ -426,6 +430,27 @@ func TestFailedGrowthWaitsForTheInterval(t *testing.T) {
 		w.mu.Unlock()
 		advance(2 * interval)
 		w.expect(f, "new-01")
+	})
+}
+
+func TestFailedDrainIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 4, 0)
+		w.beat(f, 1, nil)
+		advance(time.Second)
+		w.mu.Lock()
+		w.fails = errors.New("no API server")
+		w.mu.Unlock()
+		if _, err := w.Scale(t.Context(), f, 0, "test"); !errors.Is(err, w.fails) {
+			t.Errorf("Scale = %v, want %v", err, w.fails)
+		}
+		advance(timeout + 2*interval)
+		w.expect(f, "new-01")
+		w.mu.Lock()
+		w.fails = nil
+		w.mu.Unlock()
+		advance(2 * interval)
+		w.expect(f)
 	})
 }
 

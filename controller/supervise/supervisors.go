@@ -38,8 +38,8 @@ type acquirer interface {
 // retirer ends instances: *retire.Retirer. Neither method waits for the pod to
 // be gone; both may be called again for the same pod.
 type retirer interface {
-	Drain(p pool.Pod, why string)
-	Delete(p pool.Pod, why string)
+	Drain(ctx context.Context, p pool.Pod, reason string) error
+	DeleteSoon(p pool.Pod, reason string)
 }
 
 // Options are the supervisors' settings; all durations must be positive.
