@@ -11,8 +11,9 @@ type overlay struct {
 	drainingAt time.Time
 }
 
-// settle drops what seen has caught up with.
-func (o *overlay) settle(seen Pod) {
+// settle drops what a new object from the informer has caught up with. Where
+// versions are unknown, any new object counts as newer than our write.
+func (o *overlay) settle(seen *Pod) {
 	if o.written != nil && !older(seen.Version, o.written.Version) {
 		o.written = nil
 	}
@@ -24,9 +25,12 @@ func (o *overlay) settle(seen Pod) {
 	}
 }
 
-// over is seen with the expectations laid over it.
-func (o *overlay) over(seen Pod) Pod {
-	p := seen
+// over is seen with the expectations laid over it; seen itself where there are none.
+func (o *overlay) over(seen *Pod) *Pod {
+	if *o == (overlay{}) {
+		return seen
+	}
+	p := *seen
 	if o.written != nil {
 		p = *o.written
 	}
@@ -39,18 +43,21 @@ func (o *overlay) over(seen Pod) Pod {
 	if !o.drainingAt.IsZero() && (!p.Draining || p.DrainingAt.IsZero()) {
 		p.Draining, p.DrainingAt = true, o.drainingAt
 	}
-	return p
+	return &p
 }
 
 // ExpectWritten records the API server's reply to a write of ours. It is shown
 // until the informer shows that version or a later one. A reply older than
 // what is known already changes nothing.
 func (v *View) ExpectWritten(p Pod) {
-	v.update(p.UID, func(o *overlay) {
-		if o.written == nil || !older(p.Version, o.written.Version) {
-			o.written = &p
-		}
-	})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	e := v.pods[p.UID]
+	if e == nil || older(p.Version, e.seen.Version) || (e.written != nil && older(p.Version, e.written.Version)) {
+		return
+	}
+	e.written = &p
+	v.show(e)
 }
 
 // ExpectReady records that the pod accepted its assignment at the given time,

@@ -144,7 +144,7 @@ func (p Pod) State() State {
 	switch {
 	case p.Deleting:
 		return Terminating
-	case p.Phase == corev1.PodFailed || p.Phase == corev1.PodSucceeded || p.Evicted:
+	case p.Finished() || p.Evicted:
 		return Dead
 	case p.Marked && p.Draining:
 		return Draining
@@ -167,8 +167,12 @@ func (p Pod) Routable() bool {
 // address and a protocol and has not finished. Unassigned and terminating pods
 // are published too.
 func (p Pod) Publishable() bool {
-	finished := p.Phase == corev1.PodFailed || p.Phase == corev1.PodSucceeded
-	return p.Protocol != "" && p.Addr() != "" && !finished && !p.HostNetwork
+	return p.Protocol != "" && p.Addr() != "" && !p.Finished() && !p.HostNetwork
+}
+
+// Finished says that the pod's containers have ended for good.
+func (p Pod) Finished() bool {
+	return p.Phase == corev1.PodFailed || p.Phase == corev1.PodSucceeded
 }
 
 // Instance is the pod in the words of the contract. Shards is the number of

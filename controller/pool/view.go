@@ -70,6 +70,7 @@ func (v *View) Apply(p Pod) {
 		return
 	}
 	e.seen = &p
+	e.settle(e.seen)
 	v.show(e)
 }
 
@@ -93,17 +94,16 @@ func (v *View) Remove(namespace, uid string, version uint64) {
 // show computes what e shows now, and if that is news, puts the indexes right
 // and tells the listeners. The caller holds mu.
 func (v *View) show(e *entry) {
-	e.settle(*e.seen)
-	next, old := e.over(*e.seen), e.shown
-	if old != nil && same(*old, next) {
+	next, old := e.over(e.seen), e.shown
+	if old != nil && same(*old, *next) {
 		// Only the version moved: keep it for readers, it is no event.
-		e.shown = &next
+		e.shown = next
 		return
 	}
 	if old != nil {
 		v.unindex(e)
 	}
-	e.shown = &next
+	e.shown = next
 	v.index(e)
 	if old == nil {
 		v.emit(Event{Kind: Added, New: e.shown})

@@ -1,0 +1,161 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"skipper/controller/pool"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+const (
+	// recheck is the safety net behind the events (design section 5).
+	recheck = 250 * time.Millisecond
+	// patchTimeout bounds one claim patch; it goes on when the caller leaves,
+	// because a patch that was cut off may have been written all the same.
+	patchTimeout = 10 * time.Second
+	// avoidFor is how long a pod that could not be claimed is left alone,
+	// unless the informer shows something new of it: the lag of a slow informer.
+	avoidFor = 5 * time.Second
+	// The pause after an unclear answer doubles from firstPause to longestPause.
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// Config of a Claimer. All fields are required unless marked optional.
+type Config struct {
+	// Pods writes the claims; see ClientConfig for why not the common client.
+	Pods      corev1client.PodsGetter
+	View      *pool.View
+	Functions *pool.Parser
+	// Spread is read for each decision. Optional: nil means the only replica.
+	Spread func() Spread
+	// Allowed may keep a usable pod from being claimed, with a reason.
+	// Optional. It is called with locks held: it must be quick and must not
+	// call the Claimer or the View.
+	Allowed func(*pool.Pod) (bool, string)
+	Metrics *Metrics
+	Log     *zap.Logger
+}
+
+// Claimer hands pods of pools to callers. Safe for concurrent use.
+type Claimer struct {
+	cfg Config
+	log *zap.Logger
+
+	mu sync.Mutex
+	// The fields below are guarded by mu.
+	queues  map[poolKey]*queue
+	tickets uint64 // given out so far
+}
+
+// New returns a Claimer; Run must be running for callers to be woken.
+func New(cfg Config) *Claimer {
+	if cfg.Spread == nil {
+		cfg.Spread = func() Spread { return Spread{} }
+	}
+	if cfg.Allowed == nil {
+		cfg.Allowed = func(*pool.Pod) (bool, string) { return true, "" }
+	}
+	return &Claimer{cfg: cfg, log: cfg.Log.Named("claim"), queues: map[poolKey]*queue{}}
+}
+
+// Run wakes waiting callers when pods change, until the context ends.
+func (c *Claimer) Run(ctx context.Context) error {
+	defer c.cfg.View.Listen(c.podChanged)()
+	tick := time.NewTicker(recheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			c.recheck()
+		}
+	}
+}
+
+// podChanged serves the pod's pool if the pod may be claimed now.
+func (c *Claimer) podChanged(e pool.Event) {
+	if e.New == nil || Unusable(e.New) != "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := poolKey{e.New.Namespace, e.New.Deployment}
+	if q := c.queues[k]; q != nil {
+		c.serveLocked(k, q)
+	}
+}
+
+func (c *Claimer) recheck() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for k, q := range c.queues {
+		q.expire(now)
+		c.serveLocked(k, q)
+		if q.empty() {
+			delete(c.queues, k)
+		}
+	}
+}
+
+// serveLocked matches the pool's pods with its waiting callers.
+func (c *Claimer) serveLocked(k poolKey, q *queue) {
+	if q.waiting.Len() > 0 {
+		// Reserved pods stand in the ranking too, until the View shows them claimed.
+		q.serve(c.rankLocked(k, q, q.waiting.Len()+len(q.reserved)).Best)
+	}
+}
+
+func (c *Claimer) rankLocked(k poolKey, q *queue, limit int) Ranking {
+	now, view := time.Now(), c.cfg.View
+	return Rank(Question{
+		Pods:        view.Unassigned(k.namespace, k.deployment),
+		ReplicaSets: view.ReplicaSets(k.namespace, k.deployment),
+		Spread:      c.cfg.Spread(),
+		Limit:       limit,
+		Allowed: func(p *pool.Pod) (bool, string) {
+			if why := q.avoids(p, now); why != "" {
+				return false, why
+			}
+			return c.cfg.Allowed(p)
+		},
+	})
+}
+
+// Explain says what the pool has to offer now, in a WaitError around cause.
+func (c *Claimer) Explain(namespace, deployment string, cause error) *WaitError {
+	k := poolKey{namespace, deployment}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queues[k]
+	if q == nil {
+		q = newQueue()
+	}
+	r := c.rankLocked(k, q, 0)
+	return &WaitError{Namespace: namespace, Deployment: deployment, Usable: r.Usable, Total: r.Total, Why: r.Why, Err: cause}
+}
+
+// Claim takes a pod of f's pool for f, waiting for one until the context ends.
+// The pod returned carries the claim already, in the View too; it may be
+// returned although the context has just ended, because the claim is written:
+// it is the caller's to use or to delete. Errors: ErrDeploymentNotFound,
+// ErrFunctionTooLarge, ErrRefused, or a *WaitError. F must be valid.
+func (c *Claimer) Claim(ctx context.Context, f *skipperpb.Function) (pool.Pod, error) {
+	if len(fn.Marshal(f)) > fn.MaxJSONBytes {
+		return pool.Pod{}, ErrFunctionTooLarge
+	}
+	if !c.cfg.View.Known(f.GetNamespace(), f.GetDeployment()) {
+		return pool.Pod{}, fmt.Errorf("%w: neither a pod nor a ReplicaSet of %s/%s was ever seen: create the Deployment, with label %s in its pod template",
+			ErrDeploymentNotFound, f.GetNamespace(), f.GetDeployment(), pool.LabelDeployment)
+	}
+	return c.newCall(f).run(ctx)
+}
