@@ -46,6 +46,16 @@ func (s *settings) tools() (*tools, error) {
 	if err != nil {
 		return nil, err
 	}
+	t, err := s.nodeTools()
+	if err != nil {
+		return nil, err
+	}
+	t.builder = build.Builder{Root: root, Store: t.store, Say: t.say}
+	return t, nil
+}
+
+// nodeTools is tools without a builder, for verbs that work from any folder.
+func (s *settings) nodeTools() (*tools, error) {
 	dir, err := cache.Root()
 	if err != nil {
 		return nil, err
@@ -55,12 +65,8 @@ func (s *settings) tools() (*tools, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tools{
-		store:   store,
-		say:     say,
-		builder: build.Builder{Root: root, Store: store, Say: say},
-		cluster: cluster.New(cluster.DefaultNode(store.Path("run"), store.Path("bin")), say),
-	}, nil
+	node := cluster.DefaultNode(store.Path("run"), store.Path("bin"))
+	return &tools{store: store, say: say, cluster: cluster.New(node, say)}, nil
 }
 
 func (s *settings) projectRoot() (string, error) {

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"skipper/deploy/local/internal/build"
 	"skipper/deploy/local/internal/deploy"
@@ -17,9 +18,6 @@ import (
 
 // imagePrefix stands before the names of Skipper's images in the manifests.
 const imagePrefix = "skipper-"
-
-// extprocSocket is where Envoy finds its sidecar: a volume that both containers mount.
-const extprocSocket = "/run/skipper/extproc.sock"
 
 // nodePort is the port of the Service skipper-envoy on the node's address.
 const nodePort = 30080
@@ -38,6 +36,11 @@ func (s *settings) deploy(ctx context.Context) error {
 // deployWith applies the overlay with the images of the chosen cluster and prints how to send
 // a first request.
 func (s *settings) deployWith(ctx context.Context, t *tools) error {
+	release, err := t.store.Lock(ctx, "deploy")
+	if err != nil {
+		return err
+	}
+	defer release()
 	overlay, err := s.overlayDir(t)
 	if err != nil {
 		return err
@@ -143,19 +146,22 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 	return specs, nil
 }
 
-// bootstrap asks the project's own command for Envoy's configuration; nil while there is no
-// such command.
+// bootstrap asks the project's own command for Envoy's configuration, whose defaults are those
+// of the gateway pod in the manifests; nil while there is no such command.
 func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
 	if _, err := os.Stat(filepath.Join(t.builder.Root, "cmd", "skipper")); err != nil {
 		t.say.Line("skipping Envoy's bootstrap: there is no cmd/skipper")
 		return nil, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap", "--extproc-socket", extprocSocket)
-	cmd.Dir = t.builder.Root
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
+	err := t.say.Step(ctx, "making Envoy's bootstrap", 10*time.Second, func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap")
+		cmd.Dir = t.builder.Root
+		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		return cmd.Run()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("make Envoy's bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return out.Bytes(), nil
@@ -164,8 +170,18 @@ func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
 func (s *settings) printFirstRequest(t *tools) {
 	address := fmt.Sprintf("%s:%d", t.cluster.Node.Address.Addr(), nodePort)
 	if s.cluster == clusterExisting {
-		fmt.Println("kubectl -n skipper-system port-forward service/skipper-envoy 30080:80")
+		fmt.Printf("kubectl -n skipper-system port-forward service/skipper-envoy %d:80\n", nodePort)
 		address = fmt.Sprintf("127.0.0.1:%d", nodePort)
 	}
-	fmt.Printf("curl -H 'X-Skipper-Function: {\"namespace\":\"functions\",\"deployment\":\"echo\",\"tenant\":\"me\",\"scale\":{\"max_instances\":1}}' http://%s/hello\n", address)
+	fmt.Println(firstRequest(address, os.Getenv("http_proxy") != ""))
+}
+
+// firstRequest is a line for a shell. A proxy cannot reach the node's address.
+func firstRequest(address string, proxied bool) string {
+	curl := "curl"
+	if proxied {
+		curl = "curl --noproxy '*'"
+	}
+	const function = `{"namespace":"functions","deployment":"echo","tenant":"me","scale":{"max_instances":1}}`
+	return fmt.Sprintf("%s -H 'X-Skipper-Function: %s' http://%s/hello", curl, function, address)
 }

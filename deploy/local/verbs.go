@@ -108,7 +108,9 @@ func (t *tools) facts(ctx context.Context) (preflight.Facts, error) {
 	if f.Missing, err = t.missingPackages(ctx); err != nil {
 		return f, err
 	}
-	f.FreeBytes = map[string]uint64{t.store.Path(): free}
+	if !t.cluster.HasState() { // a node that is up needs no further space to stay up
+		f.FreeBytes = map[string]uint64{t.store.Path(): free}
+	}
 	f.TakenPorts = preflight.Taken(ctx, t.cluster.MissingPorts())
 	f.Bridge, f.HasBridge = node.Bridge, network.Exists()
 	f.HasPods = len(host.PodProcesses()) > 0
@@ -147,7 +149,7 @@ func nodeImages(b build.Binaries) (cluster.Images, error) {
 }
 
 func (s *settings) down(ctx context.Context) error {
-	t, err := s.tools()
+	t, err := s.nodeTools()
 	if err != nil {
 		return err
 	}
@@ -181,7 +183,7 @@ func (s *settings) build(ctx context.Context) error {
 }
 
 func (s *settings) status(ctx context.Context) error {
-	t, err := s.tools()
+	t, err := s.nodeTools()
 	if err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func (s *settings) status(ctx context.Context) error {
 }
 
 func (s *settings) kubeconfig(context.Context) error {
-	t, err := s.tools()
+	t, err := s.nodeTools()
 	if err != nil {
 		return err
 	}
@@ -238,7 +240,8 @@ func (s *settings) images(ctx context.Context) error {
 // kubectl is the user's own for an existing cluster where there is one.
 func (s *settings) kubectl(ctx context.Context, t *tools) (deploy.Kubectl, error) {
 	if s.cluster == clusterLocal {
-		return deploy.Kubectl{Program: t.store.Path("bin", "kubectl"), Kubeconfig: t.cluster.Node.Kubeconfig()}, nil
+		node := t.cluster.Node
+		return deploy.Kubectl{Program: t.store.Path("bin", "kubectl"), Kubeconfig: node.Kubeconfig(), Env: node.Environment()}, nil
 	}
 	if path, err := exec.LookPath("kubectl"); err == nil {
 		return deploy.Kubectl{Program: path}, nil

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"skipper/deploy/local/internal/cache"
@@ -131,7 +130,7 @@ func (b Builder) compile(ctx context.Context, source, dir string, p Part) error 
 }
 
 // Own builds the project's own commands as static programs and returns them by name. A
-// command whose folder does not exist is left out, with a line that says so.
+// command without sources is left out, with a line that says so.
 func (b Builder) Own(ctx context.Context, commands ...string) (Binaries, error) {
 	release, err := b.Store.Lock(ctx, "own")
 	if err != nil {
@@ -145,8 +144,8 @@ func (b Builder) Own(ctx context.Context, commands ...string) (Binaries, error) 
 	own := Binaries{}
 	p := Part{Name: "own", Env: []string{"CGO_ENABLED=0"}, Args: []string{"-ldflags", strip}}
 	for _, c := range commands {
-		if _, err := os.Stat(filepath.Join(b.Root, "cmd", c)); err != nil {
-			b.Say.Line("skipping cmd/%s: there is no such folder", c)
+		if sources, err := filepath.Glob(filepath.Join(b.Root, "cmd", c, "*.go")); err != nil || len(sources) == 0 {
+			b.Say.Line("skipping cmd/%s: there is no such program", c)
 			continue
 		}
 		p.Packages = append(p.Packages, "./cmd/"+c)
@@ -175,7 +174,7 @@ func (b Builder) run(ctx context.Context, dir string, env []string, name string,
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), "GOTOOLCHAIN=local", "GOWORK=off", "TMPDIR="+temp), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
+	cmd.SysProcAttr = endWithParent()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	var output bytes.Buffer

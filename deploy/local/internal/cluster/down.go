@@ -32,6 +32,12 @@ func (c *Cluster) Down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.Boot != host.Boot() {
+		// Process ids and start times of an earlier boot name other programs now.
+		if err := os.RemoveAll(c.table.Dir); err != nil {
+			return fmt.Errorf("forget processes of an earlier boot: %w", err)
+		}
+	}
 	stopErr := c.stopProcesses(ctx)
 	restoreErr := r.Restore(ctx, c.network(), c.Node.State)
 	if left := c.left(ctx, r); len(left) > 0 {

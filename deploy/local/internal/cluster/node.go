@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 )
@@ -46,6 +47,17 @@ func (n Node) API() string {
 
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (n Node) Kubeconfig() string { return filepath.Join(n.State, "admin.kubeconfig") }
+
+// Environment is what the node's programs run with: their own folder first in PATH, and every
+// temporary or cached file inside the state folder.
+func (n Node) Environment() []string {
+	return []string{
+		"PATH=" + n.Programs + ":" + os.Getenv("PATH"),
+		"HOME=" + n.State,
+		"TMPDIR=" + filepath.Join(n.State, "tmp"),
+		"KUBECACHEDIR=" + filepath.Join(n.State, "kubectl"),
+	}
+}
 
 func (n Node) socket() string { return filepath.Join(n.State, "containerd.sock") }
 

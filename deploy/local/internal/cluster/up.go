@@ -112,7 +112,7 @@ func (c *Cluster) Up(ctx context.Context, images Images) error {
 
 // prepare makes folders, network, certificates and configuration.
 func (c *Cluster) prepare(ctx context.Context, refs map[string]string) error {
-	for _, dir := range []string{"proc", "logs", "kubelet", "volume-plugins", "images"} {
+	for _, dir := range []string{"proc", "logs", "kubelet", "volume-plugins", "images", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(c.Node.State, dir), 0o755); err != nil {
 			return fmt.Errorf("make state folder: %w", err)
 		}
@@ -192,7 +192,7 @@ func (c *Cluster) ensureProcess(ctx context.Context, m component) error {
 	return c.table.Start(proc.Spec{
 		Name:     m.name,
 		Argv:     m.argv,
-		Env:      []string{"PATH=" + c.Node.Programs + ":" + os.Getenv("PATH")},
+		Env:      c.Node.Environment(),
 		Log:      c.log(m.name),
 		Identity: identity,
 	})
@@ -280,6 +280,7 @@ func (c *Cluster) apply(ctx context.Context, refs map[string]string) error {
 	}
 	cmd := exec.CommandContext(ctx, c.Node.program("kubectl"), "--kubeconfig", c.Node.Kubeconfig(), "apply", "--server-side", "--force-conflicts", "-f", "-")
 	cmd.Stdin = bytes.NewReader(manifests)
+	cmd.Env = c.Node.Environment()
 	_, err = output(cmd)
 	return err
 }

@@ -11,10 +11,12 @@ import (
 	"strings"
 )
 
-// Kubectl calls a kubectl program. An empty Kubeconfig means the one that kubectl finds.
+// Kubectl calls a kubectl program. An empty Kubeconfig means the one that kubectl finds; a nil
+// Env the caller's environment.
 type Kubectl struct {
 	Program    string
 	Kubeconfig string
+	Env        []string
 }
 
 // run returns what kubectl printed; input may be nil.
@@ -23,6 +25,7 @@ func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte,
 		args = append([]string{"--kubeconfig", k.Kubeconfig}, args...)
 	}
 	cmd := exec.CommandContext(ctx, k.Program, args...)
+	cmd.Env = k.Env
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &errs
 	if err := cmd.Run(); err != nil {

@@ -122,7 +122,7 @@ func unmount(points []string) error {
 		if unix.Unmount(p, 0) == nil {
 			continue
 		}
-		if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+		if err := unix.Unmount(p, lazyUnmount); err != nil && !errors.Is(err, unix.EINVAL) {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", p, err))
 		}
 	}
@@ -211,7 +211,11 @@ func removeTree(root string) {
 	}
 }
 
+// restoreSysctls does nothing after a reboot: the kernel has its own values then.
 func (r Record) restoreSysctls() error {
+	if r.Boot != Boot() {
+		return nil
+	}
 	var errs []error
 	for _, name := range sysctls {
 		value, known := r.Sysctls[name]
@@ -275,6 +279,9 @@ func (r Record) newPaths() []string {
 }
 
 func (r Record) changedSysctls() []string {
+	if r.Boot != Boot() {
+		return nil
+	}
 	var changed []string
 	for _, name := range sysctls {
 		value, known := r.Sysctls[name]

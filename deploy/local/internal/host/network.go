@@ -41,7 +41,7 @@ func (n Network) Prepare(ctx context.Context) error {
 	// Virtual addresses need a route before they are translated: without one a machine with
 	// no default route answers "network is unreachable", and elsewhere traffic to a Service
 	// without endpoints would leave by the uplink.
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(n.Services.Masked()), Scope: netlink.SCOPE_LINK}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(n.Services.Masked()), Scope: linkScope}
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("route %s to %s: %w", n.Services, n.Bridge, err)
 	}
@@ -74,7 +74,7 @@ func (n Network) Exists() bool {
 
 // Conflicts lists the routes of other interfaces that overlap the node's ranges.
 func (n Network) Conflicts() ([]string, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netlink.RouteList(nil, ipv4)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

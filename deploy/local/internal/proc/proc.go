@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -23,7 +24,9 @@ const markName = "SKIPPER_LOCAL_RUN"
 // poll is how often the end of a process is looked for.
 const poll = 50 * time.Millisecond
 
-// Spec is a program to start. Identity changes whenever a running one must be replaced.
+// Spec is a program to start. It gets Env and nothing of the caller's environment, where a
+// proxy's address, say, would reach it. Identity changes whenever a running one must be
+// replaced.
 type Spec struct {
 	Name     string
 	Argv     []string
@@ -55,7 +58,7 @@ func (t Table) Start(s Spec) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(s.Argv[0], s.Argv[1:]...)
-	cmd.Env = append(append(os.Environ(), s.Env...), markName+"="+t.Mark)
+	cmd.Env = append(slices.Clone(s.Env), markName+"="+t.Mark)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
