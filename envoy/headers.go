@@ -5,6 +5,8 @@ import (
 
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	headermutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 
@@ -35,28 +37,42 @@ const ourPrefix = "x-skipper-"
 // the edge what clients say about where they come from. Names with underscores
 // go too, because CGI-like servers cannot tell them from those with dashes.
 func (b *builder) earlyMutations() []*corev3.TypedExtensionConfig {
-	patterns := []string{oursButFunction(), "x-envoy-.*", "x_skipper[-_].*|x-skipper_.*"}
+	underscored, forwarding := "x_skipper[-_].*|x-skipper_.*|", "x_forwarded[-_].*|x-forwarded_.*"
 	if b.cfg.TrustedHops == 0 {
-		patterns = append(patterns, "forwarded|x[-_]forwarded[-_].*")
-	} else {
-		patterns = append(patterns, "x_forwarded[-_].*|x-forwarded_.*")
-	}
-	var mutations []*mutationv3.HeaderMutation
-	for _, p := range patterns {
-		mutations = append(mutations, removeMatching(p))
+		forwarding = "x[-_]forwarded[-_].*|forwarded"
 	}
 	return []*corev3.TypedExtensionConfig{{
-		Name:        "envoy.http.early_header_mutation.header_mutation",
-		TypedConfig: b.any(&earlyv3.HeaderMutation{Mutations: mutations}),
+		Name: "envoy.http.early_header_mutation.header_mutation",
+		TypedConfig: b.any(&earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{
+			remove(matching(oursButFunction())),
+			remove(&matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "x-envoy-"}}),
+			remove(matching(underscored + forwarding)),
+		}}),
 	}}
 }
 
-func removeMatching(pattern string) *mutationv3.HeaderMutation {
+// trailerFilter removes our headers from trailers, which some servers and
+// clients merge into the headers.
+func (b *builder) trailerFilter() *hcmv3.HttpFilter {
+	ours := []*mutationv3.HeaderMutation{remove(matching("x[-_]skipper[-_].*"))}
+	return &hcmv3.HttpFilter{
+		Name: "envoy.filters.http.header_mutation",
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: b.any(&headermutationv3.HeaderMutation{
+			Mutations: &headermutationv3.Mutations{RequestTrailersMutations: ours, ResponseTrailersMutations: ours},
+		})},
+	}
+}
+
+func remove(names *matcherv3.StringMatcher) *mutationv3.HeaderMutation {
 	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_RemoveOnMatch_{
-		RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{KeyMatcher: &matcherv3.StringMatcher{
-			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}},
-		}},
+		RemoveOnMatch: &mutationv3.HeaderMutation_RemoveOnMatch{KeyMatcher: names},
 	}}
+}
+
+func matching(pattern string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{
+		MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: pattern}},
+	}
 }
 
 // oursButFunction matches every name that starts with x-skipper- except

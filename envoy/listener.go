@@ -69,7 +69,7 @@ func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
 		CodecType:                       hcmv3.HttpConnectionManager_AUTO,
 		StatPrefix:                      ingressName,
 		RouteSpecifier:                  &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: b.routes()},
-		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.router()},
+		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.trailerFilter(), b.router()},
 		UpgradeConfigs:                  b.upgrades(),
 		AccessLog:                       b.accessLog(),
 		LocalReplyConfig:                b.localReplies(),

@@ -5,11 +5,13 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"skipper/envoy"
@@ -23,6 +25,9 @@ type pick struct{ cluster, host string }
 type processor struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	ends chan error // one value per ended stream: io.EOF if it ended in order
+	// hold and stuck are closed by tests. A function "held" is answered after
+	// hold, with Envoy told to wait; "stuck" after stuck, with Envoy untold.
+	hold, stuck chan struct{}
 
 	mu    sync.Mutex
 	picks map[string]pick
@@ -31,7 +36,7 @@ type processor struct {
 
 func startProcessor(t testing.TB, socket string) (*processor, *grpc.Server) {
 	t.Helper()
-	p := &processor{picks: map[string]pick{}, ends: make(chan error, 1000)}
+	p := &processor{picks: map[string]pick{}, ends: make(chan error, 1000), hold: make(chan struct{}), stuck: make(chan struct{})}
 	s := grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(s, p)
 	serve(t, s, "unix", socket)
@@ -52,20 +57,43 @@ func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) er
 			p.ends <- errors.Join(err, stream.Context().Err())
 			return nil
 		}
+		if err := p.wait(stream, req); err != nil {
+			return err
+		}
 		if err := stream.Send(p.answer(req)); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 	}
 }
 
-func (p *processor) answer(req *extprocv3.ProcessingRequest) *extprocv3.ProcessingResponse {
-	if req.GetRequestHeaders() == nil {
-		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+// wait holds the functions that are to be held.
+func (p *processor) wait(stream extprocv3.ExternalProcessor_ProcessServer, req *extprocv3.ProcessingRequest) error {
+	switch headersOf(req)[envoy.HeaderFunction] {
+	case "held":
+		more := &extprocv3.ProcessingResponse{OverrideMessageTimeout: durationpb.New(20 * time.Second)}
+		if err := stream.Send(more); err != nil {
+			return err
+		}
+		<-p.hold
+	case "stuck":
+		<-p.stuck
 	}
+	return nil
+}
+
+func headersOf(req *extprocv3.ProcessingRequest) map[string]string {
 	headers := map[string]string{}
 	for _, h := range req.GetRequestHeaders().GetHeaders().GetHeaders() {
 		headers[h.GetKey()] = string(h.GetRawValue())
 	}
+	return headers
+}
+
+func (p *processor) answer(req *extprocv3.ProcessingRequest) *extprocv3.ProcessingResponse {
+	if req.GetRequestHeaders() == nil {
+		return &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
+	}
+	headers := headersOf(req)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = append(p.seen, headers)

@@ -223,19 +223,20 @@ func TestGRPCCallerLearnsTheReason(t *testing.T) {
 	}
 }
 
-func TestRequestAndResponseTrailersPass(t *testing.T) {
+func TestTrailersPassButForOurs(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, nil)
 	g.serverPod(t, "fn", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Trailer", "X-Sum, X-Skipper-Reason")
 		_, _ = io.Copy(w, r.Body)
-		w.Header().Set("X-Sum", r.Trailer.Get("X-Sum")+"!")
+		w.Header().Set("X-Sum", r.Trailer.Get("X-Sum")+"!"+r.Trailer.Get(envoy.HeaderInstance))
+		w.Header().Set(envoy.HeaderReason, "spoofed")
 	}))
 	req := g.request(t, http.MethodPost, "fn", io.MultiReader(strings.NewReader("body")))
 	req.Header.Set("Te", "trailers")
-	req.Trailer = http.Header{"X-Sum": {"42"}}
+	req.Trailer = http.Header{"X-Sum": {"42"}, "X-Skipper-Instance": {"spoofed"}}
 	a := g.do(t, req)
-	if a.body != "body" || a.trailer.Get("X-Sum") != "42!" {
+	if a.body != "body" || a.trailer.Get("X-Sum") != "42!" || a.trailer.Get(envoy.HeaderReason) != "" {
 		t.Errorf("answer is %+v", a)
 	}
 	g.ended(t)

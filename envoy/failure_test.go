@@ -1,0 +1,102 @@
+package envoy_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"skipper/envoy"
+	"skipper/envoy/envoytest"
+)
+
+// shortWord is a configuration in which extproc must be quick to say that it holds.
+func shortWord(c *envoy.Config) { c.MessageTimeout = ms(100) }
+
+// passed tells that the time of a word, as shortWord sets it, is over: a stuck
+// request that came later than another was given up.
+func (g *gateway) passed(t *testing.T) {
+	t.Helper()
+	want := told{503, []string{"no_instance"}, []string{"1"}}
+	if diff := cmp.Diff(want, tell(g.do(t, g.request(t, http.MethodGet, "stuck", nil)))); diff != "" {
+		t.Errorf("answer when extproc says nothing (-want +got):\n%s", diff)
+	}
+}
+
+func TestHeldRequestOutlastsTheMessageTimeout(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, shortWord)
+	defer close(g.processor.stuck)
+	g.serverPod(t, "held", http.HandlerFunc(headersPod))
+	got := make(chan answer, 1)
+	req := g.request(t, http.MethodPost, "held", strings.NewReader("body"))
+	go func() {
+		res, err := g.client.Do(req)
+		if err != nil {
+			got <- answer{}
+			return
+		}
+		defer res.Body.Close()
+		got <- answer{status: res.StatusCode}
+	}()
+	envoytest.Eventually(t, "the request is held", func() bool {
+		_, text, err := g.Admin(t.Context(), http.MethodGet, "/stats?filter=http.ingress.downstream_rq_active")
+		return err == nil && strings.Contains(text, ": 1")
+	})
+	g.passed(t)
+	g.passed(t)
+	close(g.processor.hold)
+	if a := <-got; a.status != http.StatusOK {
+		t.Errorf("held request ended with status %d", a.status)
+	}
+}
+
+func TestKilledExtprocCutsNothingThatRuns(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, nil)
+	more := make(chan struct{})
+	g.serverPod(t, "fn", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "first\n")
+		w.(http.Flusher).Flush()
+		<-more
+		_, _ = io.WriteString(w, "last\n")
+	}))
+	res, err := g.client.Do(g.request(t, http.MethodGet, "fn", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	in := bufio.NewReader(res.Body)
+	if line, err := in.ReadString('\n'); err != nil || line != "first\n" {
+		t.Fatalf("first line is %q, %v", line, err)
+	}
+	g.extproc.Stop()
+	want := told{503, []string{"no_instance"}, []string{"1"}}
+	if diff := cmp.Diff(want, tell(g.do(t, g.request(t, http.MethodGet, "fn", nil)))); diff != "" {
+		t.Errorf("new request (-want +got):\n%s", diff)
+	}
+	close(more)
+	if rest, err := io.ReadAll(in); err != nil || string(rest) != "last\n" {
+		t.Errorf("the running answer ended with %q, %v", rest, err)
+	}
+}
+
+func TestStoppedControllerChangesNothing(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, nil)
+	g.serverPod(t, "fn", http.HandlerFunc(headersPod))
+	g.plane.server.Stop()
+	envoytest.Eventually(t, "Envoy has lost the controller", func() bool {
+		_, text, err := g.Admin(t.Context(), http.MethodGet, "/stats?filter=control_plane.connected_state")
+		return err == nil && strings.Contains(text, ": 0")
+	})
+	if a := g.do(t, g.request(t, http.MethodGet, "fn", nil)); a.status != http.StatusOK {
+		t.Errorf("status is %d without a controller", a.status)
+	}
+	if a := g.readyPort(t, http.MethodGet, "/ready"); a.status != http.StatusOK {
+		t.Errorf("/ready answers %d without a controller", a.status)
+	}
+}
