@@ -17,6 +17,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
 	skipperpb "skipper/proto"
@@ -66,11 +67,18 @@ func New(o Options) *Client {
 }
 
 // DialOptions notice a dead controller within fifteen seconds, also while
-// nothing is sent.
+// nothing is sent, and try again within about a second, where gRPC by itself
+// would wait up to two minutes.
 func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{
-		Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true,
-	})}
+	return []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{
+			Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true,
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           grpcbackoff.Config{BaseDelay: firstWait, Multiplier: 2, Jitter: 0.2, MaxDelay: maxWait},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	}
 }
 
 // Subscribe asks for the instances of a function by its resource name; see

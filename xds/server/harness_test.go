@@ -177,3 +177,13 @@ func read1(t *testing.T, r *discoveryv3.DeltaDiscoveryResponse) *skipperpb.Funct
 	}
 	return m
 }
+
+// openInBubble is connect without a deadline: it would pass in virtual time.
+func openInBubble(t *testing.T, conn *grpc.ClientConn) *raw {
+	t.Helper()
+	g, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &raw{t: t, stream: g, node: "bubble"}
+}
