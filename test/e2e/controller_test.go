@@ -1,0 +1,227 @@
+//go:build e2e
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The tests of this file disturb the controller, so none of them is parallel.
+
+// load of light traffic on warm functions.
+const (
+	loadTenants  = 4
+	loadPause    = 200 * time.Millisecond // per tenant: 20 requests/s in all
+	afterRestart = 100                    // requests that must follow the end of a disturbance
+)
+
+// Without a controller, warm requests go on; afterwards it takes over what it finds.
+func TestWarmRequestsOutliveTheController(t *testing.T) {
+	const requests = 300
+	p := newWorld(t).newPool(t, 3)
+	warm := p.warmUp(t, 3)
+	afterwards(t, "start the controller", func(ctx context.Context) error { return p.scaleController(ctx, 1) })
+	if err := p.scaleController(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	for i := range requests {
+		tenant := fmt.Sprint(i % len(warm))
+		if e := mustEcho(t, p.get(t.Context(), p.function(tenant), "/")); e.PodUID != warm[tenant] {
+			t.Fatalf("tenant %s moved from pod %s to %s", tenant, warm[tenant], e.PodUID)
+		}
+	}
+	if err := p.scaleController(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	mustEcho(t, p.get(t.Context(), p.function("cold"), "/"))
+	for tenant, uid := range warm {
+		p.wantSteady(t, tenant, uid)
+	}
+	p.waitFree(t, 3)
+	p.wantClaims(t, "", len(warm)+1)
+}
+
+// A rollout of the controller loses no request and no pod.
+func TestControllerRolloutUnderLoad(t *testing.T) {
+	p := newWorld(t).newPool(t, 3)
+	p.disturb(t, func() {
+		stamp := map[string]string{"skipper-e2e/restarted-at": time.Now().Format(time.RFC3339Nano)}
+		p.patchController(t, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": stamp}}}})
+		if err := p.waitRollout(t.Context(), systemNamespace, controllerName); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Nor does a crash of it.
+func TestControllerCrashUnderLoad(t *testing.T) {
+	p := newWorld(t).newPool(t, 3)
+	p.disturb(t, func() {
+		pod := p.systemPod(t, controllerName)
+		before := pod.Status.ContainerStatuses[0].RestartCount
+		processOf(t, pod, "controller").kill(t)
+		eventually(t, "the controller to be ready again", func() (bool, string) {
+			s := p.systemPod(t, controllerName).Status.ContainerStatuses[0]
+			return s.Ready && s.RestartCount > before, fmt.Sprintf("%+v", s)
+		})
+	})
+}
+
+// disturb keeps warm functions under light load while f runs and for some time after it: all requests are answered,
+// by the same pods. Then a cold function works too.
+func (p *pool) disturb(t *testing.T, f func()) {
+	t.Helper()
+	warm := p.warmUp(t, loadTenants)
+	l := startLoad(t, p, warm)
+	f()
+	seen := l.count()
+	eventually(t, "requests after the disturbance", func() (bool, string) {
+		n := l.count()
+		return n >= seen+afterRestart, fmt.Sprint(n)
+	})
+	mustEcho(t, p.get(t.Context(), p.function("cold"), "/"))
+	for _, problem := range l.stop() {
+		t.Error(problem)
+	}
+	t.Logf("%d requests", l.count())
+	p.waitFree(t, 3)
+	p.wantClaims(t, "", len(warm)+1)
+}
+
+// warmUp gives pods to tenants "0", "1", ...
+func (p *pool) warmUp(t *testing.T, tenants int) map[string]types.UID {
+	t.Helper()
+	warm := map[string]types.UID{}
+	for i := range tenants {
+		name := fmt.Sprint(i)
+		warm[name] = mustEcho(t, p.get(t.Context(), p.function(name), "/")).PodUID
+	}
+	p.waitFree(t, 3)
+	return warm
+}
+
+// load is light traffic on warm functions, until stop.
+type load struct {
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	sent     int
+	problems []string
+}
+
+// startLoad sends to each tenant at a steady pace.
+func startLoad(t *testing.T, p *pool, warm map[string]types.UID) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{cancel: cancel}
+	for tenant, uid := range warm {
+		l.wg.Go(func() { l.run(ctx, p, tenant, uid) })
+	}
+	t.Cleanup(func() { l.stop() })
+	return l
+}
+
+func (l *load) run(ctx context.Context, p *pool, tenant string, uid types.UID) {
+	ticker := time.NewTicker(loadPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			l.record(tenant, uid, p.get(context.WithoutCancel(ctx), p.function(tenant), "/"))
+		}
+	}
+}
+
+func (l *load) record(tenant string, uid types.UID, a answer) {
+	e, err := echoOf(a)
+	if err == nil && e.PodUID != uid {
+		err = fmt.Errorf("moved from pod %s to %s", uid, e.PodUID)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent++
+	if err != nil {
+		l.problems = append(l.problems, fmt.Sprintf("%s request %d of tenant %s: %v", time.Now().Format(time.TimeOnly), l.sent, tenant, err))
+	}
+}
+
+func (l *load) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sent
+}
+
+// stop ends the traffic and tells what went wrong.
+func (l *load) stop() []string {
+	l.cancel()
+	l.wg.Wait()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.problems
+}
+
+// scaleController starts or stops the controller and waits for it.
+func (w *world) scaleController(ctx context.Context, replicas int32) error {
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := w.kube.AppsV1().Deployments(systemNamespace).Patch(ctx, controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("scale the controller to %d: %w", replicas, err)
+	}
+	return w.waitRollout(ctx, systemNamespace, controllerName)
+}
+
+func (w *world) patchController(t *testing.T, change map[string]any) {
+	t.Helper()
+	patch, err := json.Marshal(change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.kube.AppsV1().Deployments(systemNamespace).Patch(t.Context(), controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withController runs the rest of the test with other settings of the controller.
+func (w *world) withController(t *testing.T, settings map[string]string) {
+	t.Helper()
+	deployments := w.kube.AppsV1().Deployments(systemNamespace)
+	d, err := deployments.Get(t.Context(), controllerName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := d.Spec.Template.Spec.Containers[0].Env
+	changed := append([]corev1.EnvVar{}, env...)
+	for name, value := range settings {
+		changed = append(changed, corev1.EnvVar{Name: name, Value: value})
+	}
+	afterwards(t, "restore the controller's settings", func(ctx context.Context) error { return w.setControllerEnv(ctx, env) })
+	if err := w.setControllerEnv(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setControllerEnv replaces the controller's environment and waits for it to run with it.
+func (w *world) setControllerEnv(ctx context.Context, env []corev1.EnvVar) error {
+	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/template/spec/containers/0/env", "value": env}})
+	if err != nil {
+		return fmt.Errorf("encode environment: %w", err)
+	}
+	_, err = w.kube.AppsV1().Deployments(systemNamespace).Patch(ctx, controllerName, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("patch the controller's environment: %w", err)
+	}
+	return w.waitRollout(ctx, systemNamespace, controllerName)
+}

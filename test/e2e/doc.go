@@ -1,0 +1,18 @@
+// Package e2e tests Skipper as its users meet it: on a running cluster, through the gateway, with the real API server,
+// kubelet, Envoy, extproc and controller. Nothing is replaced, and nothing is reached that a user or an operator with
+// root on the node could not reach.
+//
+// The files have the build tag e2e, since they need a cluster:
+//
+//	make up
+//	go test -tags e2e -count=1 -timeout 30m ./test/e2e
+//	go test -tags e2e -count=1 -v -run 'TestOneshot' ./test/e2e   # one test by hand
+//
+// KUBECONFIG names the cluster, else it is the one that "make up" started. SKIPPER_GATEWAY is the base URL of the
+// gateway, by default the node port of the local cluster. Tests that look at processes on the node (memory of extproc,
+// a killed controller, an IPv6 client) are skipped with a reason where the node is another machine.
+//
+// Each test makes pools of its own in namespace functions, with the image and key of the pool echo, and removes them.
+// Tests that disturb a part of Skipper itself are not parallel, so they run before all others and alone. What a failed
+// run leaves behind, the next one removes. After a failure the last lines of every Skipper container are printed once.
+package e2e
