@@ -16,8 +16,6 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	skipperpb "skipper/proto"
 
@@ -54,7 +52,7 @@ type Server struct {
 	opts Options
 	ids  wire.RequestIDs
 
-	refuse chan struct{} // closed: new streams are refused
+	drains chan struct{} // closed: the process stops
 	hurry  chan struct{} // closed: waiting requests are refused
 	once   [2]sync.Once
 	beside sync.WaitGroup // receives that run beside a wait
@@ -63,7 +61,7 @@ type Server struct {
 
 // NewServer returns a server; register it with Register.
 func NewServer(o Options) *Server {
-	return &Server{opts: o, held: newGate(), refuse: make(chan struct{}), hurry: make(chan struct{})}
+	return &Server{opts: o, held: newGate(), drains: make(chan struct{}), hurry: make(chan struct{})}
 }
 
 // Register adds the service to g, which must use wire.Codec.
@@ -81,9 +79,6 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 
 // Process serves one stream.
 func (s *Server) Process(ss grpc.ServerStream) error {
-	if closed(s.refuse) {
-		return status.Error(codes.Unavailable, "this extproc is stopping")
-	}
 	x := &session{server: s, stream: ss}
 	defer x.finish()
 	for {
@@ -100,11 +95,13 @@ func (s *Server) Process(ss grpc.ServerStream) error {
 	}
 }
 
-// Drain refuses new streams and waits until no request waits for an instance any
-// more; when ctx ends first, those that still wait are refused. Streams whose
-// request was sent to a pod are not touched.
+// Drain waits until no request waits for an instance any more; when ctx ends
+// first, those that still wait are refused, and so are later ones that would have
+// to. Streams whose request was sent to a pod are not touched. New streams are
+// still served, because Envoy opens some until it has read that it is to connect
+// anew, and would answer 503 if they were refused.
 func (s *Server) Drain(ctx context.Context) {
-	s.once[0].Do(func() { close(s.refuse) })
+	s.once[0].Do(func() { close(s.drains) })
 	unhook := context.AfterFunc(ctx, func() { s.once[1].Do(func() { close(s.hurry) }) })
 	defer unhook()
 	<-s.held.emptied()

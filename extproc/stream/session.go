@@ -78,7 +78,7 @@ func (x *session) ended(err error) error {
 		x.end = metrics.Over
 		return nil
 	}
-	if closed(x.server.refuse) {
+	if closed(x.server.drains) {
 		x.end = metrics.Turned
 	}
 	return err
