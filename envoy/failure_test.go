@@ -30,9 +30,14 @@ func TestHeldRequestOutlastsTheMessageTimeout(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, shortWord)
 	defer close(g.processor.stuck)
-	g.serverPod(t, "held", http.HandlerFunc(headersPod))
+	const length = 5 << 20 // more than Envoy keeps of a body
+	g.serverPod(t, "held", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, _ := io.Copy(io.Discard, r.Body); n != length {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	}))
 	got := make(chan answer, 1)
-	req := g.request(t, http.MethodPost, "held", strings.NewReader("body"))
+	req := g.request(t, http.MethodPost, "held", io.LimitReader(zeros{}, length))
 	go func() {
 		res, err := g.client.Do(req)
 		if err != nil {
@@ -98,5 +103,25 @@ func TestStoppedControllerChangesNothing(t *testing.T) {
 	}
 	if a := g.readyPort(t, http.MethodGet, "/ready"); a.status != http.StatusOK {
 		t.Errorf("/ready answers %d without a controller", a.status)
+	}
+}
+
+func TestControllerIsFoundAmongAllAddressesOfItsName(t *testing.T) {
+	t.Parallel()
+	plane := startControlPlane(t) // on one of localhost's two addresses
+	cfg := testConfig(t, plane.addr)
+	cfg.ControllerHost = "localhost"
+	launch(t, cfg).WaitReady(t)
+}
+
+func TestConnectionsOverTheBoundAreClosed(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, func(c *envoy.Config) { c.MaxConnections = 1 })
+	g.do(t, g.request(t, http.MethodGet, "nobody", nil)) // stays open
+	if text := raw(t, g, ""); text != "" {
+		t.Errorf("second connection was answered %q", text)
+	}
+	if a := g.readyPort(t, http.MethodGet, "/ready"); a.status != http.StatusOK {
+		t.Errorf("/ready answers %d when all connections are taken", a.status)
 	}
 }

@@ -87,7 +87,7 @@ func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
 		RequestHeadersTimeout:           durationpb.New(b.cfg.RequestHeadersTimeout),
 		MaxRequestHeadersKb:             wrapperspb.UInt32(b.cfg.MaxRequestHeadersKiB),
 		CommonHttpProtocolOptions:       &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(b.cfg.ConnectionIdleTimeout)},
-		HttpProtocolOptions:             &corev3.Http1ProtocolOptions{EnableTrailers: true},
+		HttpProtocolOptions:             &corev3.Http1ProtocolOptions{EnableTrailers: true, AcceptHttp_10: true},
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
 			AllowConnect:                true,
 			MaxConcurrentStreams:        wrapperspb.UInt32(maxStreams),

@@ -121,6 +121,16 @@ func TestBadRequestHasReason(t *testing.T) {
 	}
 }
 
+func TestHTTP10IsServed(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, nil)
+	g.serverPod(t, "fn", http.HandlerFunc(headersPod))
+	out := raw(t, g, "GET /old HTTP/1.0\r\nhost: a\r\nx-skipper-function: fn\r\n\r\n")
+	if !strings.HasPrefix(out, "HTTP/1.0 200 ") && !strings.HasPrefix(out, "HTTP/1.1 200 ") {
+		t.Errorf("answer is\n%s", out)
+	}
+}
+
 func TestIdleRequestEndsWithReason(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, func(c *envoy.Config) {

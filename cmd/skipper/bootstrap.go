@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,8 @@ func newBootstrap() *cobra.Command {
 
 The defaults are those of the gateway pod in the manifests: extproc beside Envoy,
 the admin interface on loopback. Envoy needs --service-node and --service-cluster,
-unless --node-id and --node-cluster are given here.`,
+unless --node-id and --node-cluster are given here. Each flag may be set by an
+environment variable, SKIPPER_HTTP_PORT for --http-port; a flag beats the variable.`,
 		Example: "  skipper envoy bootstrap > /etc/envoy/bootstrap.yaml\n" +
 			"  envoy -c /etc/envoy/bootstrap.yaml --service-node \"$POD_NAME\" --service-cluster skipper-gateway",
 		Args: cobra.NoArgs,
@@ -85,6 +87,9 @@ func (o *bootstrapOptions) resolve() envoy.Config {
 }
 
 func (o *bootstrapOptions) run(cmd *cobra.Command) error {
+	if err := fromEnv(cmd.Flags(), os.Getenv); err != nil {
+		return err
+	}
 	b, err := envoy.Bootstrap(o.resolve())
 	if err != nil {
 		return err
