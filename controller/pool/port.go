@@ -41,6 +41,9 @@ func (r reader) container(name string) {
 // number needs no declaration; undeclared, it counts for the first container.
 func portByText(p *corev1.Pod, text string) (container string, port uint16) {
 	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		number = 0 // out of range it would be the largest one
+	}
 	return findPort(p, uint16(number), func(c corev1.ContainerPort) bool {
 		if err == nil {
 			return uint64(c.ContainerPort) == number
