@@ -17,12 +17,16 @@ import (
 const (
 	// recheck is the safety net behind the events (design section 5).
 	recheck = 250 * time.Millisecond
-	// patchTimeout bounds one claim patch; it goes on when the caller leaves,
-	// because a patch that was cut off may have been written all the same.
+	// patchTimeout bounds one claim patch.
 	patchTimeout = 10 * time.Second
 	// avoidFor is how long a pod that could not be claimed is left alone,
 	// unless the informer shows something new of it: the lag of a slow informer.
 	avoidFor = 5 * time.Second
+	// rankAhead is how many more pods than needed one ranking finds, and
+	// rankingLasts for how long they are taken for the best: a pod of a newer
+	// ReplicaSet may be passed over for that long.
+	rankAhead    = 64
+	rankingLasts = 100 * time.Millisecond
 	// The pause after an unclear answer doubles from firstPause to longestPause.
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
@@ -107,12 +111,41 @@ func (c *Claimer) recheck() {
 	}
 }
 
-// serveLocked matches the pool's pods with its waiting callers.
+// serveLocked gives the pool's pods, best first, to its waiting callers, first
+// come first. It ranks the pool only when the latest ranking is used up or old,
+// because ranking thousands of pods for each claim would cost more than the claim.
 func (c *Claimer) serveLocked(k poolKey, q *queue) {
-	if q.waiting.Len() > 0 {
-		// Reserved pods stand in the ranking too, until the View shows them claimed.
-		q.serve(c.rankLocked(k, q, q.waiting.Len()+len(q.reserved)).Best)
+	now := time.Now()
+	if now.Sub(q.rankedAt) > rankingLasts {
+		q.next = nil
 	}
+	ranked := false
+	for q.waiting.Len() > 0 {
+		p := q.pop()
+		if p == nil {
+			if ranked {
+				return
+			}
+			q.next = c.rankLocked(k, q, q.waiting.Len()+len(q.reserved)+rankAhead).Best
+			q.rankedAt, ranked = now, true
+			continue
+		}
+		if current := c.freeLocked(q, p, now); current != nil {
+			q.grant(current)
+		}
+	}
+}
+
+// freeLocked is the pod as it is now; nil if it cannot be claimed any more.
+func (c *Claimer) freeLocked(q *queue, ranked *pool.Pod, now time.Time) *pool.Pod {
+	p, known := c.cfg.View.Pod(ranked.UID)
+	if _, taken := q.reserved[ranked.UID]; taken || !known || Unusable(&p) != "" || q.avoids(&p, now) != "" {
+		return nil
+	}
+	if ok, _ := c.cfg.Allowed(&p); !ok {
+		return nil
+	}
+	return &p
 }
 
 func (c *Claimer) rankLocked(k poolKey, q *queue, limit int) Ranking {

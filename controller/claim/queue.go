@@ -16,6 +16,11 @@ type queue struct {
 	waiting  list.List // of *ticket, by number
 	reserved map[string]struct{}
 	avoided  map[string]avoidance // by UID
+
+	// next are the best pods of the latest ranking that have not been looked at
+	// since, the best in front; what they have become must be asked anew.
+	next     []*pool.Pod
+	rankedAt time.Time
 }
 
 // avoidance keeps a pod that could not be claimed from being tried again before
@@ -56,21 +61,22 @@ func (q *queue) leave(t *ticket) {
 	}
 }
 
-// serve hands free pods, best first, to waiting tickets, first come first.
-func (q *queue) serve(usable []*pool.Pod) {
-	for _, p := range usable {
-		front := q.waiting.Front()
-		if front == nil {
-			return
-		}
-		if _, taken := q.reserved[p.UID]; taken {
-			continue
-		}
-		t := front.Value.(*ticket)
-		q.leave(t)
-		q.reserved[p.UID] = struct{}{}
-		t.grant <- p
+// grant reserves the pod for the first in line.
+func (q *queue) grant(p *pool.Pod) {
+	t := q.waiting.Front().Value.(*ticket)
+	q.leave(t)
+	q.reserved[p.UID] = struct{}{}
+	t.grant <- p
+}
+
+// pop takes the best pod off the latest ranking; nil when it is used up.
+func (q *queue) pop() *pool.Pod {
+	if len(q.next) == 0 {
+		return nil
 	}
+	p := q.next[0]
+	q.next = q.next[1:]
+	return p
 }
 
 // avoids says why the pod is not to be tried now; empty where it may be.
