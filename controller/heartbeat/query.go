@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skipperpb "skipper/proto"
@@ -120,4 +121,17 @@ func (s *Store) Routers() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.routers)
+}
+
+// Knows tells whether some router has reported exactly this configuration of
+// the function lately, so that it was checked before.
+func (s *Store) Knows(key fn.Key, f *skipperpb.Function) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, r := range s.functions[key] {
+		if proto.Equal(r.function, f) {
+			return true
+		}
+	}
+	return false
 }
