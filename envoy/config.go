@@ -111,7 +111,7 @@ func Default() Config {
 		Extproc:               "/run/skipper/extproc.sock",
 		HoldTimeout:           30 * time.Second,
 		MessageTimeout:        time.Second,
-		ControllerHost:        "skipper-controller-xds.skipper-system.svc.cluster.local",
+		ControllerHost:        "skipper-controller.skipper-system.svc.cluster.local",
 		ControllerPort:        50051,
 		Upgrades:              []string{"websocket", "CONNECT", "tcp", "SPDY/3.1"},
 		StreamIdleTimeout:     time.Hour,
@@ -138,6 +138,11 @@ func (c Config) Validate() error {
 	return errors.Join(c.validatePorts(), c.validatePlaces(), c.validateTimes(), c.validateLimits(), c.validateTexts())
 }
 
+// problem says what is wrong with a field.
+func problem(field, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...))
+}
+
 func (c Config) validatePorts() error {
 	var errs []error
 	for _, p := range []struct {
@@ -145,14 +150,14 @@ func (c Config) validatePorts() error {
 		port  uint16
 	}{{"HTTPPort", c.HTTPPort}, {"ReadyPort", c.ReadyPort}, {"ControllerPort", c.ControllerPort}} {
 		if p.port == 0 {
-			errs = append(errs, fmt.Errorf("%s: set a port from 1 to 65535", p.field))
+			errs = append(errs, problem(p.field, "set a port from 1 to 65535"))
 		}
 	}
 	if c.HTTPPort == c.ReadyPort {
-		errs = append(errs, fmt.Errorf("ReadyPort: %d is HTTPPort too, choose another", c.ReadyPort))
+		errs = append(errs, problem("ReadyPort", "%d is HTTPPort too, choose another", c.ReadyPort))
 	}
 	if admin, err := netip.ParseAddrPort(c.Admin); err == nil && (admin.Port() == c.HTTPPort || admin.Port() == c.ReadyPort) {
-		errs = append(errs, fmt.Errorf("Admin: port %d is taken by HTTPPort or ReadyPort, choose another", admin.Port()))
+		errs = append(errs, problem("Admin", "port %d is taken by HTTPPort or ReadyPort, choose another", admin.Port()))
 	}
 	return errors.Join(errs...)
 }
@@ -160,15 +165,15 @@ func (c Config) validatePorts() error {
 func (c Config) validatePlaces() error {
 	var errs []error
 	if admin, err := parsePlace(c.Admin); err != nil {
-		errs = append(errs, fmt.Errorf("Admin: %w", err))
+		errs = append(errs, problem("Admin", "%w", err))
 	} else if admin.path == "" && !admin.addr.Addr().IsLoopback() {
-		errs = append(errs, fmt.Errorf("Admin: %s is not a loopback address; tenants must not reach it", c.Admin))
+		errs = append(errs, problem("Admin", "%s is not a loopback address; tenants must not reach it", c.Admin))
 	}
 	if _, err := parsePlace(c.Extproc); err != nil {
-		errs = append(errs, fmt.Errorf("Extproc: %w", err))
+		errs = append(errs, problem("Extproc", "%w", err))
 	}
 	if c.ControllerHost == "" || strings.ContainsAny(c.ControllerHost, " /") {
-		errs = append(errs, fmt.Errorf("ControllerHost: %q is neither a name nor an IP", c.ControllerHost))
+		errs = append(errs, problem("ControllerHost", "%q is neither a name nor an IP", c.ControllerHost))
 	}
 	return errors.Join(errs...)
 }
@@ -188,11 +193,11 @@ func (c Config) validateTimes() error {
 		{"RequestHeadersTimeout", c.RequestHeadersTimeout, true},
 	} {
 		if d.value < 0 || d.value > 0 && d.value < time.Millisecond || d.value == 0 && !d.zero {
-			errs = append(errs, fmt.Errorf("%s: %v is not a usable duration, at least 1ms is", d.field, d.value))
+			errs = append(errs, problem(d.field, "%v is not a usable duration, at least 1ms is", d.value))
 		}
 	}
 	if c.StreamIdleTimeout > 0 && c.StreamIdleTimeout <= c.HoldTimeout {
-		errs = append(errs, fmt.Errorf("StreamIdleTimeout: %v would end requests that are held for HoldTimeout (%v)", c.StreamIdleTimeout, c.HoldTimeout))
+		errs = append(errs, problem("StreamIdleTimeout", "%v would end requests that are held for HoldTimeout (%v)", c.StreamIdleTimeout, c.HoldTimeout))
 	}
 	return errors.Join(errs...)
 }
@@ -200,13 +205,13 @@ func (c Config) validateTimes() error {
 func (c Config) validateLimits() error {
 	var errs []error
 	if c.MaxConnections == 0 || c.MaxConnections > math.MaxInt32 {
-		errs = append(errs, errors.New("MaxConnections: set a number from 1 to 2147483647"))
+		errs = append(errs, problem("MaxConnections", "set a number from 1 to 2147483647"))
 	}
 	if c.MaxRequestHeadersKiB < minHeadersKiB || c.MaxRequestHeadersKiB > maxHeadersKiB {
-		errs = append(errs, fmt.Errorf("MaxRequestHeadersKiB: %d is not between %d and %d", c.MaxRequestHeadersKiB, minHeadersKiB, maxHeadersKiB))
+		errs = append(errs, problem("MaxRequestHeadersKiB", "%d is not between %d and %d", c.MaxRequestHeadersKiB, minHeadersKiB, maxHeadersKiB))
 	}
 	if c.BufferLimit < minBuffer || c.BufferLimit > maxBuffer {
-		errs = append(errs, fmt.Errorf("BufferLimit: %d is not between %d and %d bytes", c.BufferLimit, minBuffer, maxBuffer))
+		errs = append(errs, problem("BufferLimit", "%d is not between %d and %d bytes", c.BufferLimit, minBuffer, maxBuffer))
 	}
 	return errors.Join(errs...)
 }
@@ -216,13 +221,13 @@ func (c Config) validateTexts() error {
 	switch c.AccessLog {
 	case AccessLogOff, AccessLogErrors, AccessLogAll:
 	default:
-		errs = append(errs, fmt.Errorf("AccessLog: %q is none of off, errors, all", c.AccessLog))
+		errs = append(errs, problem("AccessLog", "%q is none of off, errors, all", c.AccessLog))
 	}
 	seen := map[string]bool{}
 	for _, u := range c.Upgrades {
 		name := strings.ToLower(u)
 		if name == "" || seen[name] {
-			errs = append(errs, fmt.Errorf("Upgrades: %q is empty or there twice", u))
+			errs = append(errs, problem("Upgrades", "%q is empty or there twice", u))
 		}
 		seen[name] = true
 	}

@@ -15,7 +15,7 @@ const retryAfter = "1"
 type reply struct {
 	when   *accesslogv3.AccessLogFilter
 	reason reason.Reason
-	retry  bool   // whether to say when to come back, which belongs to every 503
+	retry  bool   // whether to say when to come back, as every 429 and 503 does
 	text   string // empty: Envoy's own words, or extproc's
 }
 
@@ -29,10 +29,12 @@ func replies() []reply {
 		{flagFilter([]string{"UH", "NC"}), reason.NoInstance, true, "no instance of the function can be reached; try again in a second\n"},
 		{flagFilter([]string{"UF"}), reason.ConnectFailed, true, "the function's instance took no connection; try again in a second\n"},
 		{flagFilter([]string{"UC", "UR"}), reason.InstanceReset, true, "the function's instance ended the connection before it answered; try again if the request may be done twice\n"},
+		{flagFilter([]string{"UPE"}), reason.InstanceReset, false, "the function's instance did not answer with valid HTTP; its pool's skipper/protocol must be the one it speaks\n"},
 		{flagFilter([]string{"UT", "SI", "DT"}), reason.RequestTimeout, false, "the request was idle or took too long; send or answer something within the gateway's idle timeout\n"},
 		{flagFilter([]string{"DPE"}), reason.BadRequest, false, "the request is not valid HTTP or its headers are too large; correct it before trying again\n"},
 		{statusFilter(eq, 503), reason.Internal, true, ""},
 		{statusAtLeast(500), reason.Internal, false, ""},
+		{statusFilter(eq, 429), reason.LimitReached, true, ""},
 		{statusFilter(eq, 408), reason.RequestTimeout, false, ""},
 		{statusAtLeast(400), reason.BadRequest, false, ""},
 	}

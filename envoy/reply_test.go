@@ -31,8 +31,8 @@ func raw(t *testing.T, g *gateway, text string) string {
 	return string(out)
 }
 
-// resetter accepts connections, reads a little and closes them.
-func resetter(t *testing.T) string {
+// rudePod accepts connections, reads a little, says something and hangs up.
+func rudePod(t *testing.T, says string) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,6 +47,7 @@ func resetter(t *testing.T) string {
 				return
 			}
 			_, _ = conn.Read(make([]byte, 1))
+			_, _ = io.WriteString(conn, says)
 			_ = conn.Close()
 		}
 	}()
@@ -89,8 +90,10 @@ func TestEnvoysOwnAnswersHaveReasons(t *testing.T) {
 	check("unknown-cluster", told{503, []string{"no_instance"}, []string{"1"}})
 	g.pod(t, "refused", http1Cluster, unused)
 	check("refused", told{503, []string{"connect_failed"}, []string{"1"}})
-	g.pod(t, "reset", http1Cluster, resetter(t))
+	g.pod(t, "reset", http1Cluster, rudePod(t, ""))
 	check("reset", told{503, []string{"instance_reset"}, []string{"1"}})
+	g.pod(t, "garbage", http1Cluster, rudePod(t, "garbage\r\n\r\n"))
+	check("garbage", told{502, []string{"instance_reset"}, nil})
 }
 
 func TestWithoutExtprocThereIsNoInstance(t *testing.T) {

@@ -149,9 +149,8 @@ func (e *Envoy) Admin(ctx context.Context, method, path string) (int, string, er
 	if err != nil {
 		return 0, "", fmt.Errorf("ask admin: %w", err)
 	}
-	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
+	if err := errors.Join(err, res.Body.Close()); err != nil {
 		return 0, "", fmt.Errorf("read admin answer: %w", err)
 	}
 	return res.StatusCode, string(body), nil
@@ -199,7 +198,8 @@ func FreePorts(t testing.TB, n int) []uint16 {
 		if err != nil {
 			t.Fatalf("find a free port: %v", err)
 		}
-		defer l.Close() // all are held until the last is found, so they differ
+		// All are held until the last is found, so that they differ.
+		defer func() { _ = l.Close() }()
 		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
 	}
 	return ports
@@ -209,7 +209,7 @@ func FreePorts(t testing.TB, n int) []uint16 {
 // with the test.
 func SocketDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "skipper")
+	dir, err := os.MkdirTemp("", "skipper") //nolint:usetesting // t.TempDir is too long for sockets under long test names
 	if err != nil {
 		t.Fatalf("make folder for sockets: %v", err)
 	}
