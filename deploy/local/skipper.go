@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"skipper/deploy/local/internal/build"
+	"skipper/deploy/local/internal/cluster"
 	"skipper/deploy/local/internal/deploy"
 	"skipper/deploy/local/internal/image"
 )
@@ -23,7 +25,7 @@ const imagePrefix = "skipper-"
 const nodePort = 30080
 
 // ownCommands are the commands that run in the cluster, each in an image of its own.
-var ownCommands = []string{"controller", "extproc", "echo"}
+func ownCommands() []string { return []string{"controller", "extproc", "echo"} }
 
 func (s *settings) deploy(ctx context.Context) error {
 	t, err := s.tools()
@@ -69,7 +71,30 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err := d.Run(ctx); err != nil {
 		return err
 	}
-	s.printFirstRequest(t)
+	if s.cluster == clusterLocal {
+		return t.printLocalRequest(ctx)
+	}
+	fmt.Printf("kubectl -n skipper-system port-forward service/skipper-envoy %d:80\n", nodePort)
+	fmt.Println(firstRequest(fmt.Sprintf("127.0.0.1:%d", nodePort), false))
+	return nil
+}
+
+// printLocalRequest waits until the node port answers, which is a moment after the rollout,
+// so that the line works at once.
+func (t *tools) printLocalRequest(ctx context.Context) error {
+	address := fmt.Sprintf("%s:%d", t.cluster.Node.Address.Addr(), nodePort)
+	err := cluster.WaitFor(ctx, "the gateway at "+address, 30*time.Second, func(ctx context.Context) (bool, error) {
+		dialer := net.Dialer{Timeout: time.Second}
+		conn, err := dialer.DialContext(ctx, "tcp", address)
+		if err != nil {
+			return false, err
+		}
+		return true, conn.Close()
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println(firstRequest(address, os.Getenv("http_proxy") != ""))
 	return nil
 }
 
@@ -79,7 +104,7 @@ func (s *settings) chooseImages(ctx context.Context, t *tools) (map[string]strin
 		return t.skipperImages(ctx)
 	}
 	names := []string{imagePrefix + "envoy"}
-	for _, c := range ownCommands {
+	for _, c := range ownCommands() {
 		names = append(names, imagePrefix+c)
 	}
 	return deploy.RemoteImages(s.imagePrefix, s.imageTag, names...)
@@ -103,7 +128,7 @@ func (t *tools) skipperImages(ctx context.Context) (map[string]string, error) {
 	if !t.cluster.HasState() {
 		return nil, errors.New("the node is not up: start it with up")
 	}
-	own, err := t.builder.Own(ctx, ownCommands...)
+	own, err := t.builder.Own(ctx, ownCommands()...)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +162,7 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 	}
 	files["/usr/local/bin/envoy"] = envoy
 	specs := []image.Spec{{Name: imagePrefix + "envoy", Files: files, Entrypoint: []string{"/usr/local/bin/envoy"}}}
-	for _, c := range ownCommands {
+	for _, c := range ownCommands() {
 		if path, ok := own[c]; ok {
 			program := "/" + c
 			specs = append(specs, image.Spec{Name: imagePrefix + c, Files: map[string]string{program: path}, Entrypoint: []string{program}})
@@ -165,15 +190,6 @@ func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("make Envoy's bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return out.Bytes(), nil
-}
-
-func (s *settings) printFirstRequest(t *tools) {
-	address := fmt.Sprintf("%s:%d", t.cluster.Node.Address.Addr(), nodePort)
-	if s.cluster == clusterExisting {
-		fmt.Printf("kubectl -n skipper-system port-forward service/skipper-envoy %d:80\n", nodePort)
-		address = fmt.Sprintf("127.0.0.1:%d", nodePort)
-	}
-	fmt.Println(firstRequest(address, os.Getenv("http_proxy") != ""))
 }
 
 // firstRequest is a line for a shell. A proxy cannot reach the node's address.

@@ -52,7 +52,22 @@ func Open(root string, waiting func(name string)) (*Store, error) {
 			return nil, fmt.Errorf("make cache folder: %w", err)
 		}
 	}
-	return &Store{root: root, waiting: waiting}, nil
+	s := &Store{root: root, waiting: waiting}
+	s.sweep()
+	return s, nil
+}
+
+// sweep removes temporary files that a killed process left; none is needed for a day.
+func (s *Store) sweep() {
+	entries, err := os.ReadDir(s.Path("tmp"))
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if changed := modified(e); !changed.IsZero() && time.Since(changed) > 24*time.Hour {
+			_ = os.RemoveAll(s.Path("tmp", e.Name()))
+		}
+	}
 }
 
 // Path joins elements to the root of the store.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -15,13 +16,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var program = Artefact{Name: "program", Key: "k1", Files: []string{"a", "b"}}
+func program() Artefact {
+	return Artefact{Name: "program", Key: "k1", Files: []string{"a", "b"}}
+}
 
 // fill returns a maker that writes the artefact's files and counts its calls.
 func fill(calls *atomic.Int32) func(context.Context, string) error {
 	return func(_ context.Context, dir string) error {
 		calls.Add(1)
-		for _, name := range program.Files {
+		for _, name := range program().Files {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte("content of "+name), 0o755); err != nil {
 				return err
 			}
@@ -51,8 +54,8 @@ func ensure(t *testing.T, s *Store, a Artefact, make func(context.Context, strin
 func TestEnsureMakesOnceAndFindsAfterwards(t *testing.T) {
 	s := open(t)
 	var calls atomic.Int32
-	first := ensure(t, s, program, fill(&calls))
-	second := ensure(t, s, program, fill(&calls))
+	first := ensure(t, s, program(), fill(&calls))
+	second := ensure(t, s, program(), fill(&calls))
 	if first != second || calls.Load() != 1 {
 		t.Errorf("made %d times in %s and %s, want once in one folder", calls.Load(), first, second)
 	}
@@ -71,14 +74,14 @@ func TestDamageIsMadeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
 			var calls atomic.Int32
-			dir := ensure(t, s, program, fill(&calls))
+			dir := ensure(t, s, program(), fill(&calls))
 			if err := damage(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Find(program); !errors.Is(err, ErrMissing) {
+			if _, err := s.Find(program()); !errors.Is(err, ErrMissing) {
 				t.Errorf("Find after damage = %v, want ErrMissing", err)
 			}
-			ensure(t, s, program, fill(&calls))
+			ensure(t, s, program(), fill(&calls))
 			if calls.Load() != 2 {
 				t.Errorf("made %d times, want 2", calls.Load())
 			}
@@ -99,10 +102,10 @@ func TestFailedOrIncompleteMakeLeavesNothing(t *testing.T) {
 	for name, make := range makers {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
-			if _, err := s.Ensure(t.Context(), program, make); err == nil {
+			if _, err := s.Ensure(t.Context(), program(), make); err == nil {
 				t.Fatal("no error")
 			}
-			entries, err := os.ReadDir(s.Path("artefacts", program.Name))
+			entries, err := os.ReadDir(s.Path("artefacts", program().Name))
 			if err != nil || len(entries) > 0 {
 				t.Errorf("left %v, %v; want nothing", entries, err)
 			}
@@ -112,12 +115,12 @@ func TestFailedOrIncompleteMakeLeavesNothing(t *testing.T) {
 
 func TestHalfMadeFolderOfACrashIsReplaced(t *testing.T) {
 	s := open(t)
-	half := s.Path("artefacts", program.Name, ".making")
+	half := s.Path("artefacts", program().Name, ".making")
 	if err := os.MkdirAll(filepath.Join(half, "junk"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var calls atomic.Int32
-	dir := ensure(t, s, program, fill(&calls))
+	dir := ensure(t, s, program(), fill(&calls))
 	if _, err := os.Stat(filepath.Join(dir, "junk")); err == nil {
 		t.Error("junk of the crash is part of the artefact")
 	}
@@ -132,7 +135,7 @@ func TestConcurrentEnsureMakesOnce(t *testing.T) {
 		group.Go(func() {
 			other, err := Open(s.root, func(string) {})
 			if err == nil {
-				_, err = other.Ensure(t.Context(), program, fill(&calls))
+				_, err = other.Ensure(t.Context(), program(), fill(&calls))
 			}
 			if err != nil {
 				t.Error(err)
@@ -173,11 +176,31 @@ func TestOldKeysAreForgotten(t *testing.T) {
 	s := open(t)
 	var calls atomic.Int32
 	for _, key := range []string{"1", "2", "3", "4", "5", "6"} {
-		ensure(t, s, Artefact{Name: "program", Key: key, Files: program.Files}, fill(&calls))
+		ensure(t, s, Artefact{Name: "program", Key: key, Files: program().Files}, fill(&calls))
 	}
 	entries, err := os.ReadDir(s.Path("artefacts", "program"))
 	if err != nil || len(entries) != keep {
 		t.Errorf("kept %d keys, %v; want %d", len(entries), err, keep)
+	}
+}
+
+func TestOldTemporaryFilesAreSwept(t *testing.T) {
+	s := open(t)
+	old := time.Now().Add(-25 * time.Hour)
+	for _, name := range []string{"old", "new"} {
+		if err := os.Mkdir(s.Path("tmp", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(s.Path("tmp", "old"), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(s.root, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(s.Path("tmp"))
+	if err != nil || len(entries) != 1 || entries[0].Name() != "new" {
+		t.Errorf("left %v, %v; want new alone", entries, err)
 	}
 }
 

@@ -113,9 +113,9 @@ func dial(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-// waitFor calls ready until it is true without an error, for at most limit; the last error, and
+// WaitFor calls ready until it is true without an error, for at most limit; the last error, and
 // the cause if the context was cancelled, are part of the answer.
-func waitFor(ctx context.Context, what string, limit time.Duration, ready func(context.Context) (bool, error)) error {
+func WaitFor(ctx context.Context, what string, limit time.Duration, ready func(context.Context) (bool, error)) error {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

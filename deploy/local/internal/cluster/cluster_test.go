@@ -12,7 +12,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var refs = map[string]string{"pause": "p:1", "coredns": "c:1", "metrics-server": "m:1"}
+func refs() map[string]string {
+	return map[string]string{"pause": "p:1", "coredns": "c:1", "metrics-server": "m:1"}
+}
 
 func node(t *testing.T) Node {
 	t.Helper()
@@ -21,7 +23,7 @@ func node(t *testing.T) Node {
 
 func TestConfigurationIsRenderedWhole(t *testing.T) {
 	n := node(t)
-	if err := n.writeConfig(refs); err != nil {
+	if err := n.writeConfig(refs()); err != nil {
 		t.Fatal(err)
 	}
 	for file, words := range map[string][]string{
@@ -43,7 +45,7 @@ func TestConfigurationIsRenderedWhole(t *testing.T) {
 
 func TestConfigurationParses(t *testing.T) {
 	n := node(t)
-	kubelet, err := n.render("config/kubelet.yaml", refs)
+	kubelet, err := n.render("config/kubelet.yaml", refs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +58,14 @@ func TestConfigurationParses(t *testing.T) {
 	if err := yaml.Unmarshal(kubelet, &parsed); err != nil || parsed.Authentication.Anonymous.Enabled {
 		t.Errorf("kubelet open to anonymous users: %+v, %v", parsed, err)
 	}
-	bridge, err := n.render("config/10-bridge.conflist", refs)
+	bridge, err := n.render("config/10-bridge.conflist", refs())
 	if err != nil || !json.Valid(bridge) {
 		t.Errorf("bridge configuration is no JSON: %v", err)
 	}
 }
 
 func TestManifestsNameTheImages(t *testing.T) {
-	manifests, err := node(t).manifests(refs)
+	manifests, err := node(t).manifests(refs())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +89,7 @@ func TestMissingImageIsAnError(t *testing.T) {
 
 func TestIdentityFollowsFlagsFilesAndProgram(t *testing.T) {
 	n := node(t)
-	if err := n.writeConfig(refs); err != nil {
+	if err := n.writeConfig(refs()); err != nil {
 		t.Fatal(err)
 	}
 	identity := func(n Node) string {
@@ -123,7 +125,7 @@ func TestIdentityFollowsFlagsFilesAndProgram(t *testing.T) {
 
 func TestEveryComponentIsComplete(t *testing.T) {
 	n := node(t)
-	for _, name := range startOrder {
+	for _, name := range startOrder() {
 		c := n.component(name)
 		if len(c.argv) == 0 || (c.health == "") != (name == "containerd") {
 			t.Errorf("%s: %+v", name, c)
@@ -136,7 +138,7 @@ func TestEveryComponentIsComplete(t *testing.T) {
 
 func TestNothingListensOnEveryInterface(t *testing.T) {
 	n := node(t)
-	for _, name := range startOrder {
+	for _, name := range startOrder() {
 		for _, port := range n.ports(name) {
 			if !strings.HasPrefix(port, "127.0.0.1:") && !strings.HasPrefix(port, "10.244.0.1:") {
 				t.Errorf("%s listens on %s", name, port)

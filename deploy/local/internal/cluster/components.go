@@ -18,8 +18,10 @@ type component struct {
 }
 
 // startOrder is the order of starting; the stop goes in steps of its own, see Down.
-var startOrder = []string{
-	"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
+func startOrder() []string {
+	return []string{
+		"containerd", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
+	}
 }
 
 func (n Node) component(name string) component {

@@ -13,7 +13,7 @@ type Status struct {
 func (c *Cluster) Status(ctx context.Context) []Status {
 	api, clientErr := c.Node.client()
 	var all []Status
-	for _, name := range startOrder {
+	for _, name := range startOrder() {
 		s := Status{Name: name, State: "healthy"}
 		switch _, running := c.table.Running(name); {
 		case !running:

@@ -45,7 +45,7 @@ func (c *Cluster) HasState() bool {
 // Running lists the components that run, healthy or not.
 func (c *Cluster) Running() []string {
 	var names []string
-	for _, name := range startOrder {
+	for _, name := range startOrder() {
 		if _, ok := c.table.Running(name); ok {
 			names = append(names, name)
 		}
@@ -56,7 +56,7 @@ func (c *Cluster) Running() []string {
 // MissingPorts lists what the components that do not run will listen on.
 func (c *Cluster) MissingPorts() []string {
 	var ports []string
-	for _, name := range startOrder {
+	for _, name := range startOrder() {
 		if _, ok := c.table.Running(name); !ok {
 			ports = append(ports, c.Node.ports(name)...)
 		}
@@ -201,7 +201,7 @@ func (c *Cluster) ensureProcess(ctx context.Context, m component) error {
 func (c *Cluster) log(name string) string { return filepath.Join(c.Node.State, "logs", name+".log") }
 
 func (c *Cluster) waitRegistered(ctx context.Context, api *client) error {
-	return waitFor(ctx, "the node's registration", time.Minute, func(ctx context.Context) (bool, error) {
+	return WaitFor(ctx, "the node's registration", time.Minute, func(ctx context.Context) (bool, error) {
 		_, err := api.get(ctx, c.Node.API()+"/api/v1/nodes/"+c.Node.Name)
 		return true, err
 	})
@@ -210,7 +210,7 @@ func (c *Cluster) waitRegistered(ctx context.Context, api *client) error {
 func (c *Cluster) waitHealthy(ctx context.Context, api *client, m component) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	err := waitFor(ctx, m.name, m.limit, func(ctx context.Context) (bool, error) {
+	err := WaitFor(ctx, m.name, m.limit, func(ctx context.Context) (bool, error) {
 		if _, ok := c.table.Running(m.name); !ok {
 			cancel(errors.New("it has ended"))
 		}
@@ -237,7 +237,7 @@ func (c *Cluster) waitReady(ctx context.Context, api *client) error {
 		{"CoreDNS", "/apis/apps/v1/namespaces/kube-system/deployments/coredns", "Available"},
 		{"the metrics API", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io", "Available"},
 	} {
-		err := waitFor(ctx, w.what, 2*time.Minute, func(ctx context.Context) (bool, error) {
+		err := WaitFor(ctx, w.what, 2*time.Minute, func(ctx context.Context) (bool, error) {
 			return api.condition(ctx, w.path, w.kind)
 		})
 		if err != nil {

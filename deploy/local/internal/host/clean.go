@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,9 @@ import (
 )
 
 // nftTables are kube-proxy's.
-var nftTables = [][]string{{"ip", "kube-proxy"}, {"ip6", "kube-proxy"}}
+func nftTables() [][]string {
+	return [][]string{{"ip", "kube-proxy"}, {"ip6", "kube-proxy"}}
+}
 
 // PodProcesses returns the processes in the cgroups of pods.
 func PodProcesses() []int {
@@ -83,7 +86,7 @@ func (r Record) ourMounts(state string) []string {
 		return nil
 	}
 	tops := []string{state}
-	for _, path := range paths {
+	for _, path := range paths() {
 		if !slices.Contains(r.Paths, path) {
 			tops = append(tops, path)
 		}
@@ -91,7 +94,11 @@ func (r Record) ourMounts(state string) []string {
 	for _, name := range r.newNamespaces() {
 		tops = append(tops, netnsPath(name))
 	}
-	return mountsBelow(string(content), tops)
+	// A point that another mount hides has no path and cannot be unmounted; it is not ours.
+	return slices.DeleteFunc(mountsBelow(string(content), tops), func(point string) bool {
+		_, err := os.Lstat(point)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 // mountsBelow picks the mount points at or below one of tops from the text of a mounts file.
@@ -167,7 +174,7 @@ func tablesLeft(ctx context.Context) [][]string {
 		return nil // without the program there were no rules
 	}
 	var left [][]string
-	for _, t := range nftTables {
+	for _, t := range nftTables() {
 		if strings.Contains(string(out), "table "+strings.Join(t, " ")+"\n") {
 			left = append(left, t)
 		}
@@ -217,7 +224,7 @@ func (r Record) restoreSysctls() error {
 		return nil
 	}
 	var errs []error
-	for _, name := range sysctls {
+	for _, name := range sysctls() {
 		value, known := r.Sysctls[name]
 		if !known {
 			continue
@@ -232,7 +239,7 @@ func (r Record) restoreSysctls() error {
 
 func (r Record) removePaths() error {
 	var errs []error
-	for _, path := range paths {
+	for _, path := range paths() {
 		if slices.Contains(r.Paths, path) {
 			continue
 		}
@@ -270,7 +277,7 @@ func (r Record) Left(ctx context.Context, n Network, state string) []string {
 
 func (r Record) newPaths() []string {
 	var found []string
-	for _, path := range paths {
+	for _, path := range paths() {
 		if _, err := os.Lstat(path); err == nil && !slices.Contains(r.Paths, path) {
 			found = append(found, path)
 		}
@@ -283,7 +290,7 @@ func (r Record) changedSysctls() []string {
 		return nil
 	}
 	var changed []string
-	for _, name := range sysctls {
+	for _, name := range sysctls() {
 		value, known := r.Sysctls[name]
 		if current, err := readSysctl(name); known && err == nil && current != value {
 			changed = append(changed, strings.ReplaceAll(name, "/", "."))

@@ -15,25 +15,29 @@ import (
 )
 
 // sysctls are the kernel settings that the node's components change.
-var sysctls = []string{
-	"net/ipv4/ip_forward",
-	"net/bridge/bridge-nf-call-iptables",
-	"net/netfilter/nf_conntrack_max",
-	"net/netfilter/nf_conntrack_tcp_timeout_established",
-	"net/netfilter/nf_conntrack_tcp_timeout_close_wait",
-	"net/ipv4/conf/all/route_localnet",
-	"vm/overcommit_memory",
-	"vm/panic_on_oom",
-	"kernel/panic",
-	"kernel/panic_on_oops",
-	"kernel/keys/root_maxkeys",
-	"kernel/keys/root_maxbytes",
+func sysctls() []string {
+	return []string{
+		"net/ipv4/ip_forward",
+		"net/bridge/bridge-nf-call-iptables",
+		"net/netfilter/nf_conntrack_max",
+		"net/netfilter/nf_conntrack_tcp_timeout_established",
+		"net/netfilter/nf_conntrack_tcp_timeout_close_wait",
+		"net/ipv4/conf/all/route_localnet",
+		"vm/overcommit_memory",
+		"vm/panic_on_oom",
+		"kernel/panic",
+		"kernel/panic_on_oops",
+		"kernel/keys/root_maxkeys",
+		"kernel/keys/root_maxbytes",
+	}
 }
 
 // paths are what containerd, CNI and kubelet make outside their own folders.
-var paths = []string{
-	"/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet",
-	"/var/log/containers", "/var/log/pods", "/var/run/kubernetes", "/opt/containerd", "/run/calico",
+func paths() []string {
+	return []string{
+		"/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet",
+		"/var/log/containers", "/var/log/pods", "/var/run/kubernetes", "/opt/containerd", "/run/calico",
+	}
 }
 
 // Record is the machine before the node: the boot it belongs to, kernel settings by name, and
@@ -48,12 +52,12 @@ type Record struct {
 // Look reads the machine as it is now.
 func Look() Record {
 	r := Record{Boot: Boot(), Sysctls: map[string]string{}}
-	for _, name := range sysctls {
+	for _, name := range sysctls() {
 		if value, err := readSysctl(name); err == nil {
 			r.Sysctls[name] = value
 		}
 	}
-	for _, path := range paths {
+	for _, path := range paths() {
 		if _, err := os.Lstat(path); err == nil {
 			r.Paths = append(r.Paths, path)
 		}

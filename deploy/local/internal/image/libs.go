@@ -8,10 +8,12 @@ import (
 )
 
 // libraryDirs is where the loader of the common distributions looks.
-var libraryDirs = []string{
-	"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
-	"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-	"/lib64", "/usr/lib64", "/lib", "/usr/lib",
+func libraryDirs() []string {
+	return []string{
+		"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
+		"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+		"/lib64", "/usr/lib64", "/lib", "/usr/lib",
+	}
 }
 
 // Libraries returns what the dynamically linked program needs to run, its loader included, as
@@ -58,7 +60,7 @@ func addNeeded(program string, files map[string]string) error {
 }
 
 func findLibrary(library string) (string, error) {
-	for _, dir := range libraryDirs {
+	for _, dir := range libraryDirs() {
 		path := filepath.Join(dir, library)
 		if _, err := os.Stat(path); err == nil {
 			return path, nil

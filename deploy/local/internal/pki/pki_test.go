@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
 func authority(t *testing.T) (*Authority, *x509.CertPool) {
 	t.Helper()
-	ca, err := NewAuthority("ca", now)
+	ca, err := NewAuthority("ca", now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func authority(t *testing.T) (*Authority, *x509.CertPool) {
 
 func issue(t *testing.T, ca *Authority, r Request) *x509.Certificate {
 	t.Helper()
-	pair, err := ca.Issue(r, now)
+	pair, err := ca.Issue(r, now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestServerCertificateVerifiesForItsHosts(t *testing.T) {
 	for host, want := range map[string]bool{
 		"10.244.0.1": true, "kubernetes.default": true, "fd00::1": true, "10.244.0.2": false, "kubernetes": false,
 	} {
-		_, err := cert.Verify(x509.VerifyOptions{Roots: pool, DNSName: host, CurrentTime: now})
+		_, err := cert.Verify(x509.VerifyOptions{Roots: pool, DNSName: host, CurrentTime: now()})
 		if (err == nil) != want {
 			t.Errorf("verify for %s: %v, want success %v", host, err, want)
 		}
@@ -65,7 +65,7 @@ func TestClientCertificateIsOnlyAClients(t *testing.T) {
 	ca, pool := authority(t)
 	cert := issue(t, ca, Request{Name: "admin", Groups: []string{"system:masters"}})
 	for usage, want := range map[x509.ExtKeyUsage]bool{x509.ExtKeyUsageClientAuth: true, x509.ExtKeyUsageServerAuth: false} {
-		_, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now})
+		_, err := cert.Verify(x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now()})
 		if (err == nil) != want {
 			t.Errorf("verify for usage %v: %v, want success %v", usage, err, want)
 		}
@@ -79,7 +79,7 @@ func TestOtherAuthorityIsNotTrusted(t *testing.T) {
 	ca, _ := authority(t)
 	_, foreign := authority(t)
 	cert := issue(t, ca, Request{Name: "admin"})
-	_, err := cert.Verify(x509.VerifyOptions{Roots: foreign, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now})
+	_, err := cert.Verify(x509.VerifyOptions{Roots: foreign, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now()})
 	if err == nil {
 		t.Error("verified against another authority")
 	}

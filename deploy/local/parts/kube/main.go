@@ -25,19 +25,21 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-var names = []string{
-	"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
-	"kubelet", "kube-proxy", "kubectl",
+func names() []string {
+	return []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+		"kubelet", "kube-proxy", "kubectl",
+	}
 }
 
 func main() {
 	name := filepath.Base(os.Args[0])
-	if !slices.Contains(names, name) && len(os.Args) > 1 {
+	if !slices.Contains(names(), name) && len(os.Args) > 1 {
 		name = os.Args[1]
 		os.Args = append([]string{name}, os.Args[2:]...)
 	}
-	if !slices.Contains(names, name) {
-		fmt.Fprintf(os.Stderr, "usage: kube %s [flags]\n", strings.Join(names, "|"))
+	if !slices.Contains(names(), name) {
+		fmt.Fprintf(os.Stderr, "usage: kube %s [flags]\n", strings.Join(names(), "|"))
 		os.Exit(2)
 	}
 	os.Exit(run(name))
