@@ -9,14 +9,20 @@
 // that does not answer for Options.StuckAfter is closed; others notice nothing.
 //
 // The protocol is served by our own loop over go-control-plane's types rather
-// than by its LinearCache (0.14), for four reasons. It follows what each
-// subscriber has acknowledged, which the fence for reused addresses and
-// draining need and which the library does not keep (it takes a rejected
-// response for an accepted one). It creates a resource at its first
-// subscription and drops it with the last, without a race. It sends endpoints
-// again after it has changed their cluster, without which Envoy keeps the new
-// cluster warming. And its cost follows the change: the library walks all names
-// of a subscriber for each of its updates and requests, which at 10,000
-// functions per extproc is the larger part of all work (BenchmarkSubscribe and
-// BenchmarkLinearCacheSubscribe compare the two).
+// than by its LinearCache (0.14), for four reasons:
+//   - It keeps what each subscriber has acknowledged, which the fence for reused
+//     addresses and draining need. The library takes a rejected response for an
+//     accepted one and keeps neither.
+//   - It makes a resource at the first subscription to it and drops it with the
+//     last, without a race against a change in between.
+//   - It sends endpoints again after a change of their cluster. Envoy 1.40 does
+//     not ask for them, and without them all but one of 512 changed clusters
+//     stayed warming; with them none did.
+//   - Its cost follows the change. The library walks all names of a subscriber
+//     at each of its requests and updates: 2,000 functions subscribed to one by
+//     one cost it 2,300 ms and this loop 17 ms (BenchmarkLinearCacheSubscribe,
+//     BenchmarkSubscribe), and it grows with the square.
+//
+// A change of one endpoint among 50,000 costs less than 0.1 ms per subscriber
+// (BenchmarkApplyOne).
 package server

@@ -101,7 +101,7 @@ const (
 	connectionAgeGrace = time.Minute     // above the longest GetInstance
 	clientPingInterval = 5 * time.Second // what a client may do at most
 	serverPingInterval = 10 * time.Second
-	serverPingTimeout  = 5 * time.Second
+	serverPingTimeout  = 20 * time.Second // an Envoy may be busy with its first world for that long
 )
 
 // ServerOptions are those that the gRPC server needs so that connections move

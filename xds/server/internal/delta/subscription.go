@@ -174,7 +174,7 @@ func (s *Subscription) answer(r *discoveryv3.DeltaDiscoveryRequest) Answer {
 func (s *Subscription) acknowledge(name, version string, generation uint64) {
 	m, ok := s.known[name]
 	switch {
-	case !ok || m.sent != version: // it has asked anew, or been told more
+	case !ok: // it has asked anew meanwhile
 	case version == "" && !s.names[name]: // gone, and nobody will ask again
 		delete(s.known, name)
 	default:

@@ -189,6 +189,17 @@ func TestUnsubscribing(t *testing.T) {
 	}
 }
 
+func TestUnsubscribingFromWhatIsOnItsWayForgetsIt(t *testing.T) {
+	s, v := delta.New(rules(false)), versions{"a": "1"}
+	v.handle(t, s, &request{ResourceNamesSubscribe: []string{"a"}})
+	v.next(s, "n1", 1)
+	v.handle(t, s, &request{ResourceNamesUnsubscribe: []string{"a"}})
+	v.handle(t, s, &request{ResponseNonce: "n1"})
+	if got := s.Claimed(); len(got) > 0 {
+		t.Errorf("still remembers %v", got)
+	}
+}
+
 func TestPendingResourceIsNotAnswered(t *testing.T) {
 	s, v := delta.New(rules(false)), versions{"a": "pending"}
 	v.handle(t, s, &request{ResourceNamesSubscribe: []string{"a"}})
@@ -252,6 +263,20 @@ func TestAcknowledged(t *testing.T) {
 	check("removal acknowledged", 8, true)
 	if o.Answer != delta.Ack || n.Answer != delta.Nack {
 		t.Errorf("answers are %v and %v", o.Answer, n.Answer)
+	}
+}
+
+func TestRemovedResourceIsForgottenOnceAcknowledged(t *testing.T) {
+	s, v := delta.New(rules(true)), versions{"a": "1"}
+	v.handle(t, s, &request{})
+	v.next(s, "n1", 1)
+	v.handle(t, s, &request{ResponseNonce: "n1"})
+	delete(v, "a")
+	s.Changed("a")
+	v.next(s, "n2", 2)
+	v.handle(t, s, &request{ResponseNonce: "n2"})
+	if got := s.Claimed(); len(got) > 0 {
+		t.Errorf("still remembers %v", got)
 	}
 }
 
