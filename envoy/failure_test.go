@@ -13,12 +13,9 @@ import (
 	"skipper/envoy/envoytest"
 )
 
-// shortWord is a configuration in which extproc must be quick to say that it holds.
-func shortWord(c *envoy.Config) { c.MessageTimeout = ms(100) }
-
-// passed tells that the time of a word, as shortWord sets it, is over: a stuck
-// request that came later than another was given up.
-func (g *gateway) passed(t *testing.T) {
+// outlastMessageTimeout takes at least as long as extproc may be silent: a
+// request of which it says nothing is given up only then.
+func (g *gateway) outlastMessageTimeout(t *testing.T) {
 	t.Helper()
 	want := told{503, []string{"no_instance"}, []string{"1"}}
 	if diff := cmp.Diff(want, tell(g.do(t, g.request(t, http.MethodGet, "stuck", nil)))); diff != "" {
@@ -28,7 +25,7 @@ func (g *gateway) passed(t *testing.T) {
 
 func TestHeldRequestOutlastsTheMessageTimeout(t *testing.T) {
 	t.Parallel()
-	g := startGateway(t, shortWord)
+	g := startGateway(t, nil)
 	defer close(g.processor.stuck)
 	const length = 5 << 20 // more than Envoy keeps of a body
 	g.serverPod(t, "held", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,8 +48,8 @@ func TestHeldRequestOutlastsTheMessageTimeout(t *testing.T) {
 		_, text, err := g.Admin(t.Context(), http.MethodGet, "/stats?filter=http.ingress.downstream_rq_active")
 		return err == nil && strings.Contains(text, ": 1")
 	})
-	g.passed(t)
-	g.passed(t)
+	g.outlastMessageTimeout(t)
+	g.outlastMessageTimeout(t)
 	close(g.processor.hold)
 	if a := <-got; a.status != http.StatusOK {
 		t.Errorf("held request ended with status %d", a.status)

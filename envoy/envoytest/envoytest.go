@@ -188,23 +188,6 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// FreePorts returns n TCP ports that nobody listens on. Another process may
-// take one before it is used, which is rare enough for tests.
-func FreePorts(t testing.TB, n int) []uint16 {
-	t.Helper()
-	ports := make([]uint16, 0, n)
-	for range n {
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "[::]:0")
-		if err != nil {
-			t.Fatalf("find a free port: %v", err)
-		}
-		// All are held until the last is found, so that they differ.
-		defer func() { _ = l.Close() }()
-		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports
-}
-
 // SocketDir returns a folder whose path is short enough for sockets, removed
 // with the test.
 func SocketDir(t testing.TB) string {
