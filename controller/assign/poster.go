@@ -68,6 +68,8 @@ type Refusal struct {
 	Err error
 }
 
+var errNoAddress = errors.New("no address")
+
 // Error is the reason.
 func (r *Refusal) Error() string { return r.Reason }
 
@@ -93,6 +95,9 @@ func (o *Poster) Assign(ctx context.Context, p pool.Pod, f *skipperpb.Function) 
 }
 
 func (o *Poster) post(ctx context.Context, p pool.Pod, f *skipperpb.Function) error {
+	if p.Addr() == "" {
+		return &Refusal{Reason: "pod has no address to post the assignment to", Err: errNoAddress}
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.cfg.Timeout)
 	defer cancel()
 	request, err := o.request(ctx, p, f)

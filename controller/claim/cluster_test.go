@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -41,7 +42,7 @@ func cluster(t *testing.T) (kubernetes.Interface, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(connections.CloseIdleConnections)
+	t.Cleanup(func() { utilnet.CloseIdleConnectionsFor(connections.Transport) })
 	client, err := kubernetes.NewForConfigAndClient(ClientConfig(base), connections)
 	if err != nil {
 		t.Fatal(err)
