@@ -130,7 +130,9 @@ func noticeLostNodes() *clusterv3.UpstreamConnectionOptions {
 
 func httpOptions(p xds.Protocol, idle time.Duration) *upstreamhttpv3.HttpProtocolOptions {
 	explicit := &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig{
-		ProtocolConfig: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+		ProtocolConfig: &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{
+			EnableTrailers: true, // request trailers would be dropped on the way to the pod
+		}},
 	}
 	if p == xds.H2C {
 		explicit.ProtocolConfig = &upstreamhttpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{Http2ProtocolOptions: &corev3.Http2ProtocolOptions{}}
