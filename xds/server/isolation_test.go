@@ -28,9 +28,9 @@ func TestStuckSubscriberHarmsNobody(t *testing.T) {
 	healthy.subscribe(endpoints, "skipper-http1-000")
 	healthy.next(endpoints)
 	var last uint64
-	for i := range 20 {
+	for i := range 8 {
 		c := server.Change{}
-		for n := range 500 {
+		for n := range 400 {
 			c.Upsert = append(c.Upsert, pod(fmt.Sprintf("%d-%d", i, n), fmt.Sprintf("10.%d.%d.%d:80", i, n/250, n%250)))
 		}
 		last = s.Apply(c)
@@ -41,7 +41,7 @@ func TestStuckSubscriberHarmsNobody(t *testing.T) {
 	if diff := cmp.Diff([]string{"stuck"}, s.Unacknowledged(endpoints, "skipper-http1-000", last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// When it reads at last, it gets the newest form, not twenty.
+	// When it reads at last, it gets the newest form, not eight.
 	stuck.next(endpoints)
 	if got := len(stuck.next(endpoints).GetResources()); got != 1 {
 		t.Errorf("got %d resources", got)
