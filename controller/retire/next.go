@@ -52,7 +52,7 @@ func Next(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision 
 	switch state := p.State(); {
 	case state == pool.Dead && p.Marked && p.Finished():
 		return Decision{Delete, "pod has failed or finished"}
-	case state == pool.Dead:
+	case state == pool.Dead && p.Marked:
 		// It may still be answering; Kubernetes ends it in its own time.
 		return Decision{Wait, "Kubernetes is evicting the pod"}
 	case state != pool.Draining:

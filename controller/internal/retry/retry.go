@@ -113,6 +113,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	grace := time.AfterFunc(q.cfg.Grace, cancel)
 	defer grace.Stop()
 	q.queue.ShutDownWithDrain()
+	q.queue.ShutDown() // which also ends the goroutine that counts the pauses
 	workers.Wait()
 	q.finish(work)
 	if n := q.Len(); n > 0 {
