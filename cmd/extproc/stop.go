@@ -11,6 +11,9 @@ import (
 // farewell bounds each of the last calls to the controller.
 const farewell = 2 * time.Second
 
+// linger is how long answers may take to leave before connections are closed.
+const linger = 200 * time.Millisecond
+
 // stopStreams ends the streams in order: Envoy is told to connect anew, which
 // leads it to the next process on the same socket; requests that wait may still
 // get their instance, and running ones may end, until the shutdown timeout. Then
@@ -28,10 +31,21 @@ func (p *process) stopStreams() {
 	select {
 	case <-ended:
 	case <-ctx.Done():
+		p.cut(ended)
+	}
+	p.streams.Wait()
+}
+
+// cut closes the connections, a moment after the last refusals were given.
+func (p *process) cut(ended <-chan struct{}) {
+	timer := time.NewTimer(linger)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
 		p.grpc.Stop()
 		<-ended
 	}
-	p.streams.Wait()
 }
 
 // stopBack ends what the streams needed; leases of requests that still run are

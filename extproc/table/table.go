@@ -40,6 +40,10 @@ type Options struct {
 // shardCount bounds what is copied when a function is added: the map of one shard.
 const shardCount = 256
 
+// settle is how long a connection must last until the table counts as in step:
+// after a reconnect the lists that changed meanwhile are on their way.
+const settle = time.Second
+
 // Table holds all functions in use. Safe for concurrent use.
 type Table struct {
 	opts   Options
@@ -172,6 +176,9 @@ func (t *Table) judge(now time.Time, inStep bool) time.Time {
 	}
 	if t.connected.IsZero() {
 		t.connected = now
+	}
+	if now.Sub(t.connected) < settle {
+		return time.Time{}
 	}
 	t.heard = now
 	t.stale.Store(false)

@@ -1,0 +1,136 @@
+package heartbeat
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"go.uber.org/zap/zaptest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skipperpb "skipper/proto"
+
+	"skipper/extproc/header"
+	"skipper/extproc/table"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func function(tenant string) *skipperpb.Function {
+	return &skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: tenant, Scale: &skipperpb.Scale{MaxInstances: 3}}
+}
+
+func TestBatches(t *testing.T) {
+	now := time.Unix(1000, 0)
+	usages := []table.Usage{
+		{Function: function("b"), Total: 3, InFlight: map[string]uint32{"u1": 1, "u2": 2}},
+		{Function: function("just-idle"), Idle: 15 * time.Second},
+		{Function: function("idle"), Idle: 15*time.Second + 1},
+		{Function: function("a"), Idle: time.Hour, Total: 1, InFlight: map[string]uint32{"u3": 1}},
+	}
+	beat := func(tenant string, n uint32, by map[string]uint32) *skipperpb.Heartbeat {
+		return &skipperpb.Heartbeat{Function: function(tenant), Timestamp: timestamppb.New(now), InFlightRequests: n, InFlightByInstance: by}
+	}
+	want := []*skipperpb.HeartbeatRequest{{
+		RouterIp: "10.0.0.1", RouterId: "id", EnvoyNodeId: "envoy",
+		Heartbeats: []*skipperpb.Heartbeat{
+			beat("a", 1, map[string]uint32{"u3": 1}), beat("b", 3, map[string]uint32{"u1": 1, "u2": 2}), beat("just-idle", 0, nil),
+		},
+	}}
+	got := Batches(usages, Router{"10.0.0.1", "id", "envoy"}, 5*time.Second, now)
+	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+		t.Errorf("batches (-want +got):\n%s", diff)
+	}
+	if got := Batches(usages[2:3], Router{}, 5*time.Second, now); got != nil {
+		t.Errorf("idle functions make messages: %v", got)
+	}
+}
+
+func TestBatchesAreBounded(t *testing.T) {
+	var usages []table.Usage
+	for n := range 1000 {
+		f := function(fmt.Sprintf("t%04d", n))
+		f.Metadata = strings.Repeat("x", 8000)
+		usages = append(usages, table.Usage{Function: f})
+	}
+	seen := 0
+	for _, r := range Batches(usages, Router{}, time.Second, time.Now()) {
+		if size := proto.Size(r); size > 2*maxBatch {
+			t.Errorf("a message has %d bytes", size)
+		}
+		seen += len(r.GetHeartbeats())
+	}
+	if seen != 1000 {
+		t.Errorf("%d functions were named, want 1000", seen)
+	}
+}
+
+// receiver is a controller that may be away.
+type receiver struct {
+	mu   sync.Mutex
+	got  []*skipperpb.HeartbeatRequest
+	away bool
+}
+
+func (r *receiver) Heartbeat(_ context.Context, m *skipperpb.HeartbeatRequest, _ ...grpc.CallOption) (*skipperpb.HeartbeatResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away {
+		return nil, status.Error(codes.Unavailable, "away")
+	}
+	r.got = append(r.got, m)
+	return &skipperpb.HeartbeatResponse{}, nil
+}
+
+func (r *receiver) take() []*skipperpb.HeartbeatRequest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.got
+	r.got = nil
+	return out
+}
+
+func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tab := table.New(table.Options{Now: time.Now()})
+		r := &receiver{}
+		codesSeen := map[codes.Code]int{}
+		o := Options{Client: r, Table: tab, Interval: 5 * time.Second, Beat: func(c codes.Code) { codesSeen[c]++ }, Logger: zaptest.NewLogger(t)}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := Run(ctx, o); err != nil {
+				t.Error(err)
+			}
+		})
+		tab.Function(header.Of(function("t")))
+		<-time.After(time.Minute) // virtual
+		if n := len(r.take()); n != 1+IdleIntervals {
+			t.Errorf("%d heartbeats for one request, want %d", n, 1+IdleIntervals)
+		}
+		r.away = true
+		tab.Function(header.Of(function("t")))
+		<-time.After(time.Minute) // virtual
+		if codesSeen[codes.Unavailable] != 1+IdleIntervals {
+			t.Errorf("codes are %v", codesSeen)
+		}
+		r.away = false
+		Goodbye(ctx, o)
+		if got := r.take(); len(got) != 1 || !got[0].GetGoodbye() {
+			t.Errorf("goodbye is %v", got)
+		}
+		cancel()
+		running.Wait()
+	})
+}
