@@ -55,20 +55,26 @@ type world struct {
 	foreign   map[fn.Key]bool // functions of other replicas
 }
 
-// setup runs the supervisors from now on, which is when the controller started.
-func setup(t *testing.T, before ...pool.Pod) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, view: pool.NewView(), beats: heartbeat.NewStore(timeout, heartbeat.Limits{}), foreign: map[fn.Key]bool{}}
-	for _, p := range before {
-		w.view.Apply(p)
-	}
 	w.Supervisors = New(Options{
 		Policy:   scale.Policy{HeartbeatTimeout: timeout, Stabilization: timeout, StartedAt: time.Now()},
-		Interval: interval, AssignTimeout: assigning,
+		Interval: interval, AssignTimeout: assigning, Grace: 5 * time.Second,
 	}, Deps{
 		Pods: w.view, Heartbeats: w.beats, Acquirer: w, Retirer: w, Responsible: w.responsible,
 		Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
 	})
+	return w
+}
+
+// setup runs the supervisors from now on, which is when the controller started.
+func setup(t *testing.T, before ...pool.Pod) *world {
+	t.Helper()
+	w := newWorld(t)
+	for _, p := range before {
+		w.view.Apply(p)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- w.Run(ctx) }()
@@ -507,18 +513,28 @@ func TestTenThousandIdleOnesCostNoGoroutines(t *testing.T) {
 	})
 }
 
-func TestStopEndsAssignmentsUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, f := setup(t), function("t", 0, 4, 0)
-		w.takes = 20 * time.Second
-		w.beat(f, 1, nil)
-		advance(time.Second)
-		if w.acquiring != 1 {
-			t.Fatalf("%d assignments under way, want 1", w.acquiring)
-		}
-		w.stop()
-		if _, err := w.Scale(t.Context(), f, 3, "test"); !errors.Is(err, errStopping) {
-			t.Errorf("Scale while stopping = %v, want %v", err, errStopping)
-		}
-	})
+func TestStopWaitsForAssignmentsWithinTheGrace(t *testing.T) {
+	for _, tt := range []struct {
+		takes, want time.Duration
+		made        int
+	}{{time.Second, time.Second, 1}, {20 * time.Second, 5 * time.Second, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			w, f := newWorld(t), function("t", 0, 4, 0)
+			w.takes = tt.takes
+			ctx, stop := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- w.Run(ctx) }()
+			synctest.Wait()
+			w.beat(f, 1, nil)
+			synctest.Wait()
+			began := time.Now()
+			stop()
+			if err := <-done; err != nil || time.Since(began) != tt.want || w.made != tt.made {
+				t.Errorf("Run = %v after %s with %d made, want %s and %d", err, time.Since(began), w.made, tt.want, tt.made)
+			}
+			if _, err := w.Scale(t.Context(), f, 3, "test"); !errors.Is(err, errStopping) {
+				t.Errorf("Scale after the stop = %v, want %v", err, errStopping)
+			}
+		})
+	}
 }

@@ -52,6 +52,9 @@ type Options struct {
 	AssignTimeout time.Duration
 	// Workers converge in parallel; 0: 4.
 	Workers int
+	// Grace is how long Run waits, after its context has ended, for
+	// assignments under way before it cuts them; 0: not at all.
+	Grace time.Duration
 	// GrowthPerFunction bounds the assignments that a supervisor has under way
 	// at a time, Growth those of all; 0: 8 and 1024.
 	GrowthPerFunction, Growth int
@@ -116,17 +119,21 @@ func New(o Options, d Deps) *Supervisors {
 	return s
 }
 
-// Run converges until ctx ends, then waits for the assignments under way,
-// whose contexts end with it. It must be called once.
+// Run converges until ctx ends, then waits for the assignments under way, for
+// Grace at most. It must be called once.
 func (s *Supervisors) Run(ctx context.Context) error {
+	acting, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
 	q := workqueue.NewTypedDelayingQueue[fn.Key]()
 	s.start(q)
 	var workers sync.WaitGroup
 	for range s.opts.Workers {
-		workers.Go(func() { s.work(ctx, q) })
+		workers.Go(func() { s.work(acting, q) })
 	}
 	<-ctx.Done()
 	s.stop()
+	grace := time.AfterFunc(s.opts.Grace, cut)
+	defer grace.Stop()
 	q.ShutDown()
 	workers.Wait()
 	s.growth.Wait()
@@ -155,7 +162,7 @@ func (s *Supervisors) work(ctx context.Context, q workqueue.TypedDelayingInterfa
 		if stopped {
 			return
 		}
-		if s.convergeSafely(ctx, key) {
+		if !q.ShuttingDown() && s.convergeSafely(ctx, key) {
 			q.AddAfter(key, s.interval())
 		}
 		q.Done(key)

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+
+	"skipper/controller/acquire"
+	"skipper/controller/assign"
+	"skipper/controller/claim"
+	"skipper/controller/heartbeat"
+	"skipper/controller/pool"
+	"skipper/controller/publish"
+	"skipper/controller/retire"
+	"skipper/controller/ring"
+	"skipper/controller/scale"
+	"skipper/controller/server"
+	"skipper/controller/supervise"
+	"skipper/controller/watch"
+	"skipper/proto/fn"
+	"skipper/xds"
+	xdsserver "skipper/xds/server"
+)
+
+// process is all parts of a running controller.
+type process struct {
+	settings
+	logger   *zap.Logger
+	registry *prometheus.Registry
+	policy   scale.Policy
+
+	view      *pool.View
+	functions *pool.Parser
+	watch     *watch.Watch
+	ring      *ring.Members
+	beats     *heartbeat.Store
+
+	claimer     *claim.Claimer
+	acquirer    *acquire.Acquirer
+	retirer     *retire.Retirer
+	supervisors *supervise.Supervisors
+
+	xds       *xdsserver.Server
+	publisher *publish.Publisher
+	grpc      *grpc.Server
+	health    *health.Server
+	ready     readiness
+}
+
+// run serves until ctx ends or a part fails, and then stops in order.
+func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Logger) error {
+	p := &process{settings: s, logger: logger, registry: prometheus.NewRegistry()}
+	namespaces, err := readable(ctx, c.background, s.FunctionNamespaces, s.SkipForbiddenNamespaces, logger)
+	if err != nil {
+		return err
+	}
+	p.buildState()
+	if err := p.buildWatch(c, namespaces); err != nil {
+		return err
+	}
+	if err := p.buildActors(c); err != nil {
+		return err
+	}
+	p.buildXDS()
+	p.buildGRPC(namespaces)
+	logger.Info("serving", zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("web", l.web.Addr()),
+		zap.String("pod_ip", s.PodIP), zap.Strings("function_namespaces", namespaces))
+	err = p.serve(ctx, l)
+	logger.Info("stopped", zap.Error(err))
+	return err
+}
+
+func (p *process) buildState() {
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.policy = scale.Policy{HeartbeatTimeout: p.HeartbeatTimeout, Stabilization: p.DownscaleStabilization, StartedAt: time.Now()}
+	p.view = pool.NewView()
+	p.functions = pool.NewParser(pool.DefaultParserSize)
+	p.ring = ring.NewMembers(p.HashRingWaitTime)
+	p.beats = heartbeat.NewStore(p.HeartbeatTimeout, heartbeat.DefaultLimits())
+}
+
+func (p *process) buildWatch(c clients, namespaces []string) error {
+	w, err := watch.New(watch.Config{
+		Client: c.background, FunctionNamespaces: namespaces, View: p.view, Functions: p.functions,
+		Registerer: p.registry, Log: p.logger,
+	})
+	p.watch = w
+	return err
+}
+
+// buildActors makes what changes the cluster.
+func (p *process) buildActors(c clients) error {
+	key, err := signingKey(p.Config)
+	if err != nil {
+		return err
+	}
+	minter, err := assign.NewMinter(key)
+	if err != nil {
+		return err
+	}
+	stages := claim.NewMetrics(p.registry)
+	p.claimer = claim.New(claim.Config{Pods: c.urgent, View: p.view, Functions: p.functions, Metrics: stages, Log: p.logger})
+	p.retirer = retire.New(retire.Config{
+		Pods: c.background.CoreV1(), View: p.view, Functions: p.functions,
+		Limits:   retire.Limits{Settle: settle, Timeout: p.DrainTimeout},
+		InFlight: p.inFlight, Responsible: p.responsible, Grace: p.writeGrace(),
+		Registerer: p.registry, Log: p.logger,
+	})
+	p.acquirer = acquire.New(acquire.Config{
+		Claimer: p.claimer, Discarder: p.retirer, Refusals: assign.NewRefusals(assign.DefaultRefusalsSize),
+		Poster: assign.NewPoster(assign.PosterConfig{Path: p.FunctionAssignPath, Timeout: p.FunctionAssignTimeout, Minter: minter, Log: p.logger}),
+		View:   p.view, Functions: p.functions, Pods: c.urgent, Grace: p.writeGrace(),
+		Stages: stages, Registerer: p.registry, Log: p.logger,
+	})
+	p.supervisors = supervise.New(supervise.Options{
+		Policy: p.policy, Interval: p.ScaleInterval, AssignTimeout: p.FunctionAssignTimeout, Grace: p.callGrace(),
+	}, supervise.Deps{
+		Pods: p.view, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
+		Logger: p.logger.Named("supervise"), Registerer: p.registry,
+	})
+	return nil
+}
+
+func (p *process) buildXDS() {
+	source := &publish.Source{Pods: p.view, Shards: xds.DefaultShards}
+	p.xds = xdsserver.New(xdsserver.Options{Source: source, Shards: xds.DefaultShards, Logger: p.logger, Registerer: p.registry})
+	p.publisher = publish.New(p.view, p.xds, source, p.logger.Named("publish"), p.registry)
+}
+
+func (p *process) buildGRPC(namespaces []string) {
+	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, xdsserver.ServerOptions()...)
+	p.xds.Register(p.grpc)
+	p.health = server.New(server.Options{
+		Namespaces: namespaces, MaxInstancesLimit: p.MaxInstancesLimit, Shards: xds.DefaultShards,
+		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
+	}, server.Deps{
+		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
+		Logger: p.logger.Named("server"), Registerer: p.registry,
+	}).Register(p.grpc)
+}
+
+// settle is how long a drain lasts at least: until extprocs have heard of it
+// and have told in a heartbeat, each 5 s, what they still had.
+const settle = 10 * time.Second
+
+// inFlight is what the routers have in progress on a pod. A controller that
+// has just started has not heard all of them, so it knows nothing.
+func (p *process) inFlight(uid string) retire.InFlight {
+	now := time.Now()
+	pod, ok := p.view.Pod(uid)
+	if !ok || p.policy.Protected(now) {
+		return retire.InFlight{}
+	}
+	n, known := p.beats.InFlightOf(pod.Key, uid, now)
+	return retire.InFlight{Requests: int(min(n, 1<<30)), Known: known}
+}
+
+// responsible tells whether this replica scales the function.
+func (p *process) responsible(key fn.Key) bool {
+	owner, ok := p.ring.Current().Owner(key.Hash())
+	return ok && owner == p.PodIP
+}
+
+// callGrace and writeGrace divide the shutdown timeout: first calls and
+// assignments may end, then what they led to is written.
+func (p *process) callGrace() time.Duration { return p.ShutdownTimeout * 3 / 5 }
+
+func (p *process) writeGrace() time.Duration { return p.ShutdownTimeout - p.callGrace() }
+
+// serve runs all parts. Those that take calls end with ctx; those that the
+// calls need go on until the last one has ended.
+func (p *process) serve(ctx context.Context, l listeners) error {
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	for name, part := range map[string]func(context.Context) error{
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "acquirer": p.acquirer.Run, "retirer": p.retirer.Run,
+	} {
+		g.Go(func() error { return wrap(name, part(background)) })
+	}
+	g.Go(func() error { return wrap("publish", p.publish(ctx, background)) })
+	g.Go(func() error { return wrap("supervise", p.supervise(ctx)) })
+	g.Go(func() error { return wrap("serve gRPC", p.serveGRPC(l.grpc)) })
+	g.Go(func() error { return wrap("serve web", p.serveWeb(background, l.web)) })
+	g.Go(func() error {
+		<-ctx.Done()
+		p.stopServing()
+		stop()
+		return nil
+	})
+	return g.Wait()
+}
+
+func wrap(part string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", part, err)
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"skipper/controller/server"
+)
+
+// publish waits for the informers and publishes the first world; then the
+// controller joins the ring and is ready.
+func (p *process) publish(ctx, background context.Context) error {
+	if err := p.watch.WaitSynced(ctx); err != nil {
+		return stoppedEarly(ctx, err)
+	}
+	return p.publisher.Run(background, func() {
+		if ctx.Err() != nil {
+			return
+		}
+		p.ring.Set(p.PodIP)
+		server.SetServing(p.health, true)
+		p.ready.is.Store(true)
+		p.logger.Info("ready", zap.Duration("after", time.Since(p.policy.StartedAt)))
+	})
+}
+
+// supervise adopts what the informers have found.
+func (p *process) supervise(ctx context.Context) error {
+	if err := p.watch.WaitSynced(ctx); err != nil {
+		return stoppedEarly(ctx, err)
+	}
+	defer p.view.Listen(p.supervisors.Observe)()
+	return p.supervisors.Run(ctx)
+}
+
+// stoppedEarly makes a stop during the start no error.
+func stoppedEarly(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// stopServing takes the controller out of use, and returns when no call is left
+// or their time is over. xDS streams never end by themselves: they are closed
+// first, so that Envoys and extprocs go to another replica at once.
+func (p *process) stopServing() {
+	p.ready.is.Store(false)
+	p.health.Shutdown()
+	hard := time.AfterFunc(p.callGrace(), p.grpc.Stop)
+	defer hard.Stop()
+	p.xds.Close()
+	p.grpc.GracefulStop()
+	p.ring.Set()
+}
+
+// serveGRPC serves until stopServing, which may come first.
+func (p *process) serveGRPC(l net.Listener) error {
+	if err := p.grpc.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
+}
+
+// readiness is true from the first published world until the stop.
+type readiness struct{ is atomic.Bool }
+
+func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	if !r.is.Load() {
+		http.Error(w, "not ready: pods and ReplicaSets are not all known yet, or the controller is stopping", http.StatusServiceUnavailable)
+		return
+	}
+	alive(w, nil)
+}
+
+func alive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) } // a client that left needs no answer
+
+// serveWeb serves metrics and probes until ctx ends.
+func (p *process) serveWeb(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{Registry: p.registry}))
+	mux.HandleFunc("GET /healthz", alive)
+	mux.Handle("GET /readyz", &p.ready)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
