@@ -80,15 +80,15 @@ func (s Server) Serve(ctx context.Context, ln net.Listener, h http.Handler) erro
 	go func() { ended <- srv.Serve(ln) }()
 	select {
 	case err := <-ended:
-		s.cut(srv, cut, busy)
+		s.cut(srv, cut, busy) //nolint:contextcheck // ctx is over: what is cut has a bound of its own
 		return fmt.Errorf("serve on %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
 	err := s.stop(base, srv, busy)
 	if err != nil {
-		s.cut(srv, cut, busy)
+		s.cut(srv, cut, busy) //nolint:contextcheck // ctx is over: what is cut has a bound of its own
 	}
-	<-ended
+	<-ended //nolint:errcheck // Serve ends with ErrServerClosed by now
 	return err
 }
 

@@ -35,7 +35,7 @@ func run(ctx context.Context, cfg *config, crash func()) error {
 
 // serve answers on ln, which it closes.
 func serve(ctx context.Context, ln net.Listener, cfg *config, log *zap.Logger, crash func()) error {
-	defer ln.Close()
+	defer func() { _ = ln.Close() }() // closed already where it served
 	member, err := cfg.function(log)
 	if err != nil {
 		return err

@@ -259,7 +259,7 @@ func freeAddrs(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		out = append(out, l.Addr().String())
 	}
 	return out, nil

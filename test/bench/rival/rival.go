@@ -17,11 +17,13 @@ import (
 )
 
 // DefaultTransport is Go's own, which keeps two idle connections per host.
-func DefaultTransport() http.RoundTripper { return http.DefaultTransport.(*http.Transport).Clone() }
+func DefaultTransport() http.RoundTripper {
+	return http.DefaultTransport.(*http.Transport).Clone() //nolint:forbidigo // being the default is the point of this rival
+}
 
 // KeepAliveTransport keeps as many idle connections as the load needs.
 func KeepAliveTransport() http.RoundTripper {
-	t := http.DefaultTransport.(*http.Transport).Clone()
+	t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forbidigo // a copy with limits of its own
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = 4096
 	t.IdleConnTimeout = 90 * time.Second

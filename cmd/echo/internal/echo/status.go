@@ -26,7 +26,7 @@ func serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(code)
 	if code != http.StatusNoContent && code != http.StatusNotModified {
-		fmt.Fprintf(w, "status %d\n", code)
+		_, _ = fmt.Fprintf(w, "status %d\n", code)
 	}
 }
 

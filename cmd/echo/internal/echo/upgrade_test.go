@@ -3,6 +3,7 @@ package echo_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"testing"
@@ -135,7 +136,7 @@ func TestGRPCHealthAndReflection(t *testing.T) {
 	if err := stream.CloseSend(); err != nil {
 		t.Error(err)
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("end of the stream: %v", err)
 	}
 }
