@@ -55,13 +55,18 @@ func (r *Ring) Owner(hash uint64) (ip string, ok bool) {
 	if len(r.points) == 0 {
 		return "", false
 	}
+	return r.members[r.points[r.at(hash)].member], true
+}
+
+// at is the index of the point that a hash belongs to; 0 on an empty ring.
+func (r *Ring) at(hash uint64) int {
 	i, _ := slices.BinarySearchFunc(r.points, fold(hash), func(p point, key uint32) int {
 		return cmp.Compare(p.at, key)
 	})
 	if i == len(r.points) {
-		i = 0
+		return 0
 	}
-	return r.members[r.points[i].member], true
+	return i
 }
 
 // Members returns the IPs on the ring, sorted; the caller owns the slice.
