@@ -55,7 +55,11 @@ func startPods(t testing.TB, n int, gate <-chan struct{}) []string {
 
 func startGateway(t testing.TB, pods []string, change func(*config)) *gateway {
 	t.Helper()
-	p := newPlane(t, pods...)
+	return startGatewayOn(t, newPlane(t, pods...), change)
+}
+
+func startGatewayOn(t testing.TB, p *plane, change func(*config)) *gateway {
+	t.Helper()
 	g := &gateway{plane: p, sidecar: startSidecar(t, p, change)}
 	ports := envoytest.FreePorts(t, 2)
 	addr := netip.MustParseAddrPort(p.addr)
@@ -244,4 +248,55 @@ func TestEnvoyLosesNothingInAnOrderlyRestart(t *testing.T) {
 	}
 	close(stop)
 	load.Wait()
+}
+
+func TestEnvoyHoldsColdRequestsPastItsMessageTimeout(t *testing.T) {
+	p := newPlane(t, startPods(t, 2, nil)...)
+	p.gate = make(chan struct{})
+	g := startGatewayOn(t, p, nil)
+	start := time.Now()
+	var all sync.WaitGroup
+	for range 30 {
+		all.Go(func() {
+			if got := g.get(t, "/", text(function("t"))); got.status != 200 || !strings.HasPrefix(got.body, "uid-"+p.all[0]) {
+				t.Errorf("got %+v", got)
+			}
+		})
+	}
+	envoytest.Eventually(t, "Envoy's message timeout has passed", func() bool { return time.Since(start) > envoy.Default().MessageTimeout+200*time.Millisecond })
+	close(p.gate)
+	all.Wait()
+	if n := see(p, func() int { return p.asked }); n != 1 {
+		t.Errorf("%d questions for 30 requests", n)
+	}
+}
+
+func TestEnvoyClientThatLeavesEndsTheWait(t *testing.T) {
+	p := newPlane(t)
+	p.gate = make(chan struct{})
+	g := startGatewayOn(t, p, nil)
+	ctx, hangUp := context.WithCancel(t.Context())
+	var left sync.WaitGroup
+	left.Go(func() {
+		res, err := g.client.Do(g.request(ctx, t, "/", text(oneshot("t"))))
+		if err == nil {
+			_ = res.Body.Close()
+			t.Errorf("got %d", res.StatusCode)
+		}
+	})
+	envoytest.Eventually(t, "the request waits", func() bool { return strings.Contains(g.metrics(t), "skipper_extproc_hold_queue_requests 1") })
+	hangUp()
+	left.Wait()
+	envoytest.Eventually(t, "the question is given up", func() bool { return see(p, func() int { return p.givenUp }) == 1 })
+	envoytest.Eventually(t, "the place is free", func() bool { return strings.Contains(g.metrics(t), "skipper_extproc_hold_queue_requests 0") })
+}
+
+func TestEnvoyPassesTheHoldTimeoutOn(t *testing.T) {
+	p := newPlane(t)
+	p.gate = make(chan struct{})
+	g := startGatewayOn(t, p, func(c *config) { c.holdTimeout = 1500 * time.Millisecond })
+	got := g.get(t, "/", text(function("t")))
+	if got.status != 503 || got.reason != "hold_timeout" || !strings.Contains(got.body, "no instance of prod/echo/t within 1.5s") {
+		t.Errorf("got %+v", got)
+	}
 }

@@ -40,8 +40,12 @@ type plane struct {
 	addr string
 	grpc *grpc.Server
 
+	// gate, if set, keeps GetInstance waiting until it is closed.
+	gate chan struct{}
+
 	mu        sync.Mutex
 	served    chan struct{}
+	givenUp   int      // questions whose caller left
 	all, pods []string // addresses, and those not handed out yet
 	protocol  xds.Protocol
 	version   uint64
@@ -117,7 +121,15 @@ func (p *plane) listLocked(name string) *skipperpb.FunctionInstances {
 	return &skipperpb.FunctionInstances{Name: name, Instances: p.instances[name], Version: p.version}
 }
 
-func (p *plane) GetInstance(_ context.Context, r *skipperpb.GetInstanceRequest) (*skipperpb.GetInstanceResponse, error) {
+func (p *plane) GetInstance(ctx context.Context, r *skipperpb.GetInstanceRequest) (*skipperpb.GetInstanceResponse, error) {
+	if p.gate != nil {
+		select {
+		case <-p.gate:
+		case <-ctx.Done():
+			see(p, func() int { p.givenUp++; return p.givenUp })
+			return nil, reason.Error(codes.DeadlineExceeded, reason.HoldTimeout, "no pod became ready")
+		}
+	}
 	i, list, err := p.assign(r.GetFunction())
 	if err != nil {
 		return nil, err
@@ -242,6 +254,18 @@ func (s *sidecar) end(t testing.TB) {
 // get returns a status, 0 if nobody answers.
 func (s *sidecar) get(t testing.TB, path string) int {
 	t.Helper()
+	status, _ := s.fetch(t, path)
+	return status
+}
+
+func (s *sidecar) metrics(t testing.TB) string {
+	t.Helper()
+	_, body := s.fetch(t, "/metrics")
+	return body
+}
+
+func (s *sidecar) fetch(t testing.TB, path string) (int, string) {
+	t.Helper()
 	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", s.cfg.webPort, path), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -249,11 +273,14 @@ func (s *sidecar) get(t testing.TB, path string) int {
 	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
 	defer res.Body.Close()
-	_, _ = io.Copy(io.Discard, res.Body) // only the status counts
-	return res.StatusCode
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Errorf("read %s: %v", path, err)
+	}
+	return res.StatusCode, string(body)
 }
 
 // dial is Envoy's connection to extproc.

@@ -239,7 +239,7 @@ func TestNothingIsGrantedAfterARemoval(t *testing.T) {
 			}
 		})
 	}
-	for n := range uint64(3000) {
+	for n := range uint64(800) {
 		table.Function(h)
 		table.Push(list(h, n+1, pod(int(n+1), n+1)), time.Now())
 		removed.Store(n)
