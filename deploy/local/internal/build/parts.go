@@ -36,16 +36,19 @@ func Parts() []Part {
 	static := []string{"CGO_ENABLED=0"}
 	plain := []string{"-ldflags", strip}
 	return []Part{
-		{Name: "kube", Packages: []string{"."}, Env: static, Usual: 8 * time.Minute,
-			Args: []string{"-ldflags", kubeFlags()}},
+		{
+			Name: "kube", Packages: []string{"."}, Env: static, Usual: 8 * time.Minute,
+			Args: []string{"-ldflags", kubeFlags()},
+		},
 		{Name: "metrics-server", Packages: []string{"."}, Env: static, Args: plain, Usual: 2 * time.Minute},
 		{Name: "containerd", Packages: containerdPackages(), Env: static, Args: plain, Usual: 75 * time.Second},
 		{Name: "coredns", Packages: []string{"."}, Env: static, Args: plain, Usual: time.Minute},
 		// Without seccomp the sandbox of a pod is refused, and seccomp is a C library.
-		{Name: "runc", Packages: []string{"github.com/opencontainers/runc"}, Env: []string{"CGO_ENABLED=1"},
-			Args: []string{"-tags", "netgo osusergo seccomp", "-ldflags",
-				strip + " -linkmode external -extldflags -static"},
-			Needs: []string{"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}, Usual: 30 * time.Second},
+		{
+			Name: "runc", Packages: []string{"github.com/opencontainers/runc"}, Env: []string{"CGO_ENABLED=1"},
+			Args:  []string{"-tags", "netgo osusergo seccomp", "-ldflags", strip + " -linkmode external -extldflags -static"},
+			Needs: []string{"gcc", "libc6-dev", "libseccomp-dev", "pkg-config"}, Usual: 30 * time.Second,
+		},
 		{Name: "pause", Packages: []string{"."}, Env: static, Args: plain, Usual: 5 * time.Second},
 	}
 }
@@ -87,7 +90,7 @@ func (p Part) Programs() []string {
 // built. sources is the part's folder.
 func (p Part) Key(sources fs.FS, goVersion string) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q %q\n", goVersion, p.Packages, p.Env, p.Args)
+	_, _ = fmt.Fprintf(h, "%q %q %q %q\n", goVersion, p.Packages, p.Env, p.Args)
 	if err := hashSources(h, sources); err != nil {
 		return "", fmt.Errorf("read sources of %s: %w", p.Name, err)
 	}

@@ -121,7 +121,7 @@ func (s *Store) create(ctx context.Context, a Artefact, make func(context.Contex
 	if err := os.Mkdir(temp, 0o755); err != nil {
 		return fmt.Errorf("make folder of %s: %w", a.Name, err)
 	}
-	defer os.RemoveAll(temp)
+	defer func() { _ = os.RemoveAll(temp) }()
 	if err := make(ctx, temp); err != nil {
 		return err
 	}

@@ -25,10 +25,10 @@ func (s *Store) Lock(ctx context.Context, name string) (release func(), err erro
 		return nil, fmt.Errorf("open lock of %s: %w", name, err)
 	}
 	if err := s.waitLock(ctx, f, name); err != nil {
-		f.Close()
+		_ = f.Close()
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
-	return func() { f.Close() }, nil
+	return func() { _ = f.Close() }, nil
 }
 
 func (s *Store) waitLock(ctx context.Context, f *os.File, name string) error {

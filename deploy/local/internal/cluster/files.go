@@ -94,9 +94,9 @@ func (n Node) manifests(images map[string]string) ([]byte, error) {
 // identity changes with the way a component is called and with its configuration.
 func (n Node) identity(c component) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q\n", c.argv)
+	_, _ = fmt.Fprintf(h, "%q\n", c.argv)
 	if target, err := filepath.EvalSymlinks(c.argv[0]); err == nil {
-		fmt.Fprintln(h, target) // the link's target changes with the program's version
+		_, _ = fmt.Fprintln(h, target) // the link's target changes with the program's version
 	}
 	for _, file := range c.files {
 		content, err := os.ReadFile(filepath.Join(n.State, file))

@@ -259,7 +259,7 @@ func (c *Cluster) Import(ctx context.Context, img image.Image) error {
 		}
 	}
 	path := filepath.Join(c.Node.State, "images", "import.tar")
-	defer os.Remove(path)
+	defer func() { _ = os.Remove(path) }()
 	if err := img.Write(path); err != nil {
 		return err
 	}

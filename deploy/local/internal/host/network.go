@@ -96,9 +96,12 @@ func (n Network) Conflicts() ([]string, error) {
 
 // remove deletes the interfaces on the bridge and the bridge.
 func (n Network) remove() error {
+	if !n.Exists() {
+		return nil
+	}
 	bridge, err := netlink.LinkByName(n.Bridge)
 	if err != nil {
-		return nil
+		return fmt.Errorf("find bridge %s: %w", n.Bridge, err)
 	}
 	links, err := netlink.LinkList()
 	if err != nil {

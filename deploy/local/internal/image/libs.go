@@ -38,7 +38,7 @@ func addNeeded(program string, files map[string]string) error {
 	if err != nil {
 		return fmt.Errorf("read program %s: %w", program, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	names, err := f.ImportedLibraries()
 	if err != nil {
 		return fmt.Errorf("read libraries of %s: %w", program, err)
@@ -75,7 +75,7 @@ func interpreter(program string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read program %s: %w", program, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	section := f.Section(".interp")
 	if section == nil {
 		return "", nil

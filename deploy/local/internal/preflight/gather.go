@@ -44,7 +44,7 @@ func free(ctx context.Context, address string) bool {
 			return false
 		}
 	}
-	listener.Close()
+	_ = listener.Close()
 	return true
 }
 

@@ -56,8 +56,8 @@ func (t Table) Start(s Spec) error {
 	if err != nil {
 		return fmt.Errorf("open log of %s: %w", s.Name, err)
 	}
-	defer log.Close()
-	cmd := exec.Command(s.Argv[0], s.Argv[1:]...)
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(s.Argv[0], s.Argv[1:]...) //nolint:noctx // it outlives the caller and its context
 	cmd.Env = append(slices.Clone(s.Env), markName+"="+t.Mark)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Dir = "/"

@@ -26,7 +26,7 @@ func New(out io.Writer) *Reporter { return &Reporter{out: out} }
 func (r *Reporter) Line(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(r.out, format+"\n", args...)
+	_, _ = fmt.Fprintf(r.out, format+"\n", args...)
 }
 
 // Step announces what, runs do, and says how long it took. usual is the common duration on a
