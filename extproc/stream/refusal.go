@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -99,12 +101,23 @@ func controllerRefusal(err error) *refusal {
 	r := &refusal{reason: reasonOf(err), message: status.Convert(err).Message()}
 	switch httpStatus(r.reason) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		r.again = againLater
+		r.again = retryAfter(err)
 	}
 	if r.reason == reason.ControllerUnavailable {
 		r.message = "no controller could answer: " + r.message
 	}
 	return r
+}
+
+// retryAfter is when the controller says that another try makes sense, in whole
+// seconds, at least 1.
+func retryAfter(err error) int {
+	for _, d := range status.Convert(err).Details() {
+		if i, ok := d.(*errdetails.RetryInfo); ok {
+			return max(1, int(math.Ceil(i.GetRetryDelay().AsDuration().Seconds())))
+		}
+	}
+	return againLater
 }
 
 // reasonOf is the reason in err if it is one that we know, else what follows

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
@@ -180,5 +182,20 @@ func TestEveryReasonHasItsStatus(t *testing.T) {
 	}
 	if got := httpStatus("anything else"); got != 500 {
 		t.Errorf("an unknown reason is %d", got)
+	}
+}
+
+func TestRetryAfterIsTheControllersWord(t *testing.T) {
+	for delay, want := range map[time.Duration]int{0: 1, time.Millisecond: 1, 1500 * time.Millisecond: 2, time.Minute: 60} {
+		s, err := status.New(codes.FailedPrecondition, "no").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := controllerRefusal(s.Err()).again; got != want {
+			t.Errorf("%s becomes %d s, want %d", delay, got, want)
+		}
+	}
+	if got := controllerRefusal(status.Error(codes.Unavailable, "no")).again; got != againLater {
+		t.Errorf("without a word it is %d s", got)
 	}
 }
