@@ -137,18 +137,26 @@ func (t *tools) skipperImages(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	refs := map[string]string{}
+	err = t.say.Step(ctx, "giving the images to the node", 5*time.Second, func(ctx context.Context) error {
+		return t.importImages(ctx, specs, refs)
+	})
+	return refs, err
+}
+
+// importImages adds the reference of each image to refs.
+func (t *tools) importImages(ctx context.Context, specs []image.Spec, refs map[string]string) error {
 	for _, spec := range specs {
 		img, err := image.Build(spec)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := t.cluster.Import(ctx, img); err != nil {
-			return nil, err
+			return err
 		}
 		t.say.Line("image %s", img.Ref)
 		refs[spec.Name] = img.Ref
 	}
-	return refs, nil
+	return nil
 }
 
 func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spec, error) {
