@@ -43,9 +43,7 @@ func TestColdStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	list.until("instance in the list", holds(t, i.GetUid()))
-	if len(w.posts) != 1 || w.posts[0].URL.Path != "/__skipper/assign" || w.posts[0].Header.Get("X-Skipper-Token") == "" || !strings.Contains(w.posts[0].Header.Get("X-Skipper-Function"), `"tenant":"t1"`) {
-		t.Errorf("assignments %v, want one with function and token", w.posts)
-	}
+	w.expectOneAssignment("t1")
 	w.until("claim and ready-at", func(pods []corev1.Pod) bool {
 		mine := tenantPods(pods, "t1")
 		return len(mine) == 1 && string(mine[0].UID) == i.GetUid() && mine[0].Annotations[pool.AnnotationReadyAt] != ""
@@ -57,6 +55,17 @@ func TestColdStart(t *testing.T) {
 	other, err := w.get(function("t2"))
 	if err != nil || other.GetUid() == i.GetUid() {
 		t.Errorf("second tenant: %v, %v, want another pod", other.GetUid(), err)
+	}
+}
+
+func (w *world) expectOneAssignment(tenant string) {
+	w.t.Helper()
+	if len(w.posts) != 1 {
+		w.t.Fatalf("%d assignments, want one", len(w.posts))
+	}
+	r := w.posts[0]
+	if r.URL.Path != "/__skipper/assign" || r.Header.Get("X-Skipper-Token") == "" || !strings.Contains(r.Header.Get("X-Skipper-Function"), `"tenant":"`+tenant+`"`) {
+		w.t.Errorf("assignment %s %v, want function and token", r.URL, r.Header)
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 // publish waits for the informers and publishes the first world; then the
 // controller joins the ring and is ready.
 func (p *process) publish(ctx, background context.Context) error {
-	if err := p.watch.WaitSynced(ctx); err != nil {
-		return stoppedEarly(ctx, err)
+	if !p.synced(ctx) {
+		return nil
 	}
 	return p.publisher.Run(background, func() {
 		if ctx.Err() != nil {
@@ -34,19 +34,21 @@ func (p *process) publish(ctx, background context.Context) error {
 
 // supervise adopts what the informers have found.
 func (p *process) supervise(ctx context.Context) error {
-	if err := p.watch.WaitSynced(ctx); err != nil {
-		return stoppedEarly(ctx, err)
+	if !p.synced(ctx) {
+		return nil
 	}
 	defer p.view.Listen(p.supervisors.Observe)()
 	return p.supervisors.Run(ctx)
 }
 
-// stoppedEarly makes a stop during the start no error.
-func stoppedEarly(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// synced waits for the informers; false when ctx ended first, which is a stop
+// during the start.
+func (p *process) synced(ctx context.Context) bool {
+	err := p.watch.WaitSynced(ctx)
+	if err != nil {
+		p.logger.Info("stopped before the informers had synced", zap.Error(err))
 	}
-	return err
+	return err == nil
 }
 
 // stopServing takes the controller out of use, and returns when no call is left

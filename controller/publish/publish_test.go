@@ -48,7 +48,7 @@ func (r *recorder) Apply(c server.Change) uint64 {
 	r.log = append(r.log, strings.Join(words, " "))
 	r.mu.Unlock()
 	if r.takes > 0 {
-		<-time.After(r.takes)
+		pass(r.takes)
 	}
 	return 0
 }
@@ -114,8 +114,15 @@ func start(t *testing.T, v *pool.View) *recorder {
 
 // settle lets the publisher come to rest.
 func settle() {
-	<-time.After(time.Second)
+	pass(time.Second)
 	synctest.Wait()
+}
+
+// pass lets virtual time pass.
+func pass(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
 }
 
 func TestFirstWorldThenOpen(t *testing.T) {
@@ -204,7 +211,7 @@ func TestSlowSinkGetsTheTruthAtLast(t *testing.T) {
 		v.Remove("prod", "a", 3)
 		v.Remove("prod", "b", 4)
 		v.Apply(idle("c", 2, 5))
-		<-time.After(5 * time.Second)
+		pass(5 * time.Second)
 		want := []string{"+a@10.244.0.1:8080", "+c@10.244.0.2:8080 -a"}
 		if diff := cmp.Diff(want, r.take()); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)

@@ -127,8 +127,8 @@ func function(tenant string) *skipperpb.Function {
 	}
 }
 
-func oneshot(tenant string) *skipperpb.Function {
-	f := function(tenant)
+func oneshot() *skipperpb.Function {
+	f := function("t")
 	f.Oneshot = true
 	return f
 }
@@ -271,7 +271,7 @@ func TestScale(t *testing.T) {
 	if err != nil || len(got.GetInstances()) != 5 {
 		t.Errorf("Scale = %d instances, %v, want max_instances, 5", len(got.GetInstances()), err)
 	}
-	if _, err := x.client.Scale(t.Context(), &skipperpb.ScaleRequest{Function: oneshot("t"), DesiredInstances: 1}); status.Code(err) != codes.InvalidArgument {
+	if _, err := x.client.Scale(t.Context(), &skipperpb.ScaleRequest{Function: oneshot(), DesiredInstances: 1}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("Scale of a oneshot: %v, want INVALID_ARGUMENT", err)
 	}
 	x.scale = func(int) ([]pool.Pod, error) {
@@ -299,12 +299,12 @@ func TestReleaseInstance(t *testing.T) {
 		{"drains", name(function("t"), "name-pod-1", "pod-1"), codes.OK, "drain pod-1"},
 		{"by name alone", name(function("t"), "name-pod-1", ""), codes.OK, "drain pod-1"},
 		{"by uid alone", name(function("t"), "", "pod-1"), codes.OK, "drain pod-1"},
-		{"deletes a oneshot", name(oneshot("t"), "name-one", "one"), codes.OK, "delete one"},
+		{"deletes a oneshot", name(oneshot(), "name-one", "one"), codes.OK, "delete one"},
 		{"gone", name(function("t"), "name-gone", "gone"), codes.OK, ""},
 		{"gone, the name is another pod's", name(function("t"), "name-pod-1", "gone"), codes.OK, ""},
 		{"uid of another name", name(function("t"), "name-one", "pod-1"), codes.OK, ""},
 		{"another tenant's", name(function("u"), "name-pod-1", "pod-1"), codes.FailedPrecondition, ""},
-		{"not the oneshot", name(oneshot("t"), "name-pod-1", "pod-1"), codes.FailedPrecondition, ""},
+		{"not the oneshot", name(oneshot(), "name-pod-1", "pod-1"), codes.FailedPrecondition, ""},
 		{"unassigned", name(function("t"), "name-idle", "idle"), codes.FailedPrecondition, ""},
 		{"nothing named", nil, codes.InvalidArgument, ""},
 		{"no pod named", name(function("t"), "", ""), codes.InvalidArgument, ""},
@@ -313,7 +313,7 @@ func TestReleaseInstance(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			x := serve(t)
-			x.view.Apply(readyPod(oneshot("t"), "one"))
+			x.view.Apply(readyPod(oneshot(), "one"))
 			x.view.Apply(pool.Pod{Namespace: "prod", Name: "name-idle", UID: "idle", Deployment: "echo"})
 			_, err := x.client.ReleaseInstance(t.Context(), &skipperpb.ReleaseInstanceRequest{Instance: tt.instance})
 			if got := strings.Join(x.retired, ", "); status.Code(err) != tt.code || got != tt.want {

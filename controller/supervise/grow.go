@@ -33,6 +33,7 @@ func (s *Supervisors) reserve(sup *supervisor, n int) (places int, freed <-chan 
 	return n, sup.freed
 }
 
+// giveBack ends an assignment; the function is converged again where it was one.
 func (s *Supervisors) giveBack(key fn.Key, sup *supervisor, again bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,6 +43,8 @@ func (s *Supervisors) giveBack(key fn.Key, sup *supervisor, again bool) {
 	sup.freed = make(chan struct{})
 	if again {
 		s.queueLocked(key, 0)
+	} else {
+		sup.failedAt = time.Now()
 	}
 	s.growth.Done()
 }
@@ -142,7 +145,7 @@ func (s *Supervisors) growNow(ctx context.Context, f *skipperpb.Function, sup *s
 	for i := range places {
 		all.Go(func() {
 			errs[i] = s.assign(ctx, f, false)
-			s.giveBack(key, sup, true)
+			s.giveBack(key, sup, errs[i] == nil)
 		})
 	}
 	all.Wait()

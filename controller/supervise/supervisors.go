@@ -105,6 +105,7 @@ type supervisor struct {
 	requestedAt  time.Time           // of the last Scale above 0
 	requested    int                 // by Scale, until the window has it
 	growing      int                 // assignments under way
+	failedAt     time.Time           // when one of them last failed
 	freed        chan struct{}       // closed when one of them has ended
 	hadInstances bool
 	window       scale.Window
@@ -203,11 +204,12 @@ func (s *Supervisors) Touch(f *skipperpb.Function) {
 }
 
 // Heard is called after a heartbeat of f was recorded. A function that has no
-// instance is converged at once, because somebody uses it.
+// instance is converged at once, because somebody uses it; but not where that
+// has just been tried in vain.
 func (s *Supervisors) Heard(f *skipperpb.Function) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sup := s.ensureLocked(f, 0); !sup.hadInstances {
+	if sup := s.ensureLocked(f, 0); !sup.hadInstances && time.Since(sup.failedAt) >= s.opts.Interval {
 		s.queueLocked(fn.KeyOf(f), 0)
 	}
 }
