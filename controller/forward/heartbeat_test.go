@@ -1,0 +1,202 @@
+package forward
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	skipperpb "skipper/proto"
+)
+
+func counted(t *testing.T, c prometheus.Collector) float64 {
+	t.Helper()
+	return testutil.ToFloat64(c)
+}
+
+func batch(router string, at int64, tenants ...string) *skipperpb.HeartbeatRequest {
+	r := &skipperpb.HeartbeatRequest{RouterId: router}
+	for _, tenant := range tenants {
+		r.Heartbeats = append(r.Heartbeats, &skipperpb.Heartbeat{
+			Function:  &skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: tenant},
+			Timestamp: &timestamppb.Timestamp{Seconds: at},
+		})
+	}
+	return r
+}
+
+// Every replica gets every batch, once, whoever received it, and says so.
+func TestEachReplicaGetsEachBatchOnce(t *testing.T) {
+	for _, n := range []int{2, 5, 10} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			w := newWorld(t, n)
+			const batches = 20
+			for i, ip := range w.ips {
+				c := w.client(ip)
+				for b := range batches {
+					// A router of its own for each, so that none may be joined.
+					if _, err := c.Heartbeat(t.Context(), batch(fmt.Sprint(i, "/", b), 1, "t")); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			want := map[string]int{}
+			for i := range w.ips {
+				for b := range batches {
+					want[fmt.Sprint(i, "/", b)] = 1
+				}
+			}
+			for _, r := range w.replicas {
+				got := map[string]int{}
+				for range n * batches {
+					got[(<-r.beats).GetRouterId()]++
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("%s (-want +got):\n%s", r.ip, d)
+				}
+			}
+			if got, want := w.forwarded(), n*(n-1)*batches; got != want {
+				t.Errorf("%d messages between replicas, want %d: one per pair and batch", got, want)
+			}
+		})
+	}
+}
+
+// forwarded ends all sending, and counts all messages that replicas have sent
+// or were about to send each other.
+func (w *world) forwarded() int {
+	w.t.Helper()
+	n := 0
+	for _, r := range w.replicas {
+		var peers []*peer
+		for _, ip := range w.ips {
+			if p := r.peers.of(ip); p != nil {
+				peers = append(peers, p)
+			}
+		}
+		r.peers.Close()
+		for _, p := range peers {
+			n += len(p.outbox.order)
+		}
+		for _, outcome := range []string{sent, merged, dropped, failed} {
+			n += int(counted(w.t, r.forward.cfg.Metrics.heartbeats.WithLabelValues(outcome)))
+		}
+	}
+	return n
+}
+
+// A replica that answers slowly holds nobody up and is sent less.
+func TestSlowReplicaGetsTheNewestOnly(t *testing.T) {
+	w := newWorld(t, 3)
+	slow, hold := w.replicas[w.ips[2]], make(chan struct{})
+	slow.set(func() { slow.hold = hold })
+	c := w.client(w.ips[0])
+	const batches = 200
+	for b := range batches {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if _, err := c.Heartbeat(ctx, batch("router", int64(b+1), "t", fmt.Sprint("t", b%3))); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	out := w.replicas[w.ips[0]].peers.of(slow.ip).outbox
+	out.mu.Lock()
+	waiting := len(out.order)
+	out.mu.Unlock()
+	if waiting > 1 {
+		t.Errorf("%d messages wait for the slow replica, want one of the one router", waiting)
+	}
+	close(hold)
+	newest := map[string]int64{}
+	for newest["t"] < batches {
+		for _, h := range (<-slow.beats).GetHeartbeats() {
+			newest[h.GetFunction().GetTenant()] = h.GetTimestamp().GetSeconds()
+		}
+	}
+	if d := cmp.Diff(map[string]int64{"t": 200, "t0": 199, "t1": 200, "t2": 198}, newest); d != "" {
+		t.Errorf("newest heartbeats (-want +got):\n%s", d)
+	}
+}
+
+func TestOutboxDropsWhatHasWaitedLongest(t *testing.T) {
+	o := newOutbox()
+	for i := range maxRouters + 3 {
+		_, dropped := o.put(batch(fmt.Sprint(i), 1, "t"))
+		if want := max(0, min(1, i-maxRouters+1)); dropped != want {
+			t.Fatalf("message %d: %d dropped, want %d", i, dropped, want)
+		}
+	}
+	if r := o.take(); r.GetRouterId() != "3" {
+		t.Errorf("the longest waiting is of router %s, want 3", r.GetRouterId())
+	}
+	big := batch("big", 1)
+	big.Heartbeats = make([]*skipperpb.Heartbeat, maxHeartbeats+1)
+	if _, dropped := o.put(big); dropped != maxRouters-1 {
+		t.Errorf("%d dropped for a message as large as all, want the other %d", dropped, maxRouters-1)
+	}
+	if r := o.take(); r.GetRouterId() != "big" || o.take() != nil || o.size != 0 {
+		t.Errorf("took %s, %d left, want the large one and nothing else", r.GetRouterId(), o.size)
+	}
+}
+
+func TestMergeOfGoodbyes(t *testing.T) {
+	bye := &skipperpb.HeartbeatRequest{RouterId: "r", Goodbye: true}
+	news := batch("r", 2, "a")
+	if got := Merge(news, bye); got != bye {
+		t.Errorf("goodbye after news = %v, want the goodbye alone", got)
+	}
+	if got := Merge(bye, news); got != news {
+		t.Errorf("news after a goodbye = %v, want the news alone", got)
+	}
+}
+
+// Merging in any grouping says of each function the newest, as a receiver that
+// had got all messages would know it.
+func TestMergeKeepsTheNewestOfEachFunction(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		var all []*skipperpb.HeartbeatRequest
+		want := map[string]int64{}
+		for range 1 + rnd.IntN(5) {
+			r := batch("r", 0)
+			for i := range 4 {
+				if rnd.IntN(2) == 0 {
+					at, tenant := int64(rnd.IntN(100)), fmt.Sprint("t", i)
+					r.Heartbeats = append(r.Heartbeats, batch("r", at, tenant).GetHeartbeats()...)
+					want[tenant] = max(want[tenant], at)
+				}
+			}
+			r.ForwardedFor = []string{fmt.Sprint(len(all))}
+			all = append(all, r)
+		}
+		before := slices.Clone(all[0].GetHeartbeats())
+		merged := all[0]
+		for _, r := range all[1:] {
+			merged = Merge(merged, r)
+		}
+		got := map[string]int64{}
+		for _, h := range merged.GetHeartbeats() {
+			if _, twice := got[h.GetFunction().GetTenant()]; twice {
+				t.Fatalf("%s stands twice in %v", h.GetFunction().GetTenant(), merged)
+			}
+			got[h.GetFunction().GetTenant()] = h.GetTimestamp().GetSeconds()
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("(-want +got):\n%s", d)
+		}
+		if merged.GetForwardedFor()[0] != fmt.Sprint(len(all)-1) {
+			t.Fatalf("forwarded_for %v, want that of the last", merged.GetForwardedFor())
+		}
+		if d := cmp.Diff(before, all[0].GetHeartbeats(), protocmp.Transform()); d != "" {
+			t.Fatalf("Merge changed its argument:\n%s", d)
+		}
+	}
+}

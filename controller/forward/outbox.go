@@ -1,0 +1,112 @@
+package forward
+
+import (
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"skipper/controller/heartbeat"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+// Bounds of an outbox: what the largest supported cluster has (design section
+// 6), a few seconds' worth. Messages share their parts with the heartbeat
+// store, so a full outbox is little more than pointers.
+const (
+	maxRouters    = 1_024
+	maxHeartbeats = 200_000
+	maxPerMessage = 20_000
+)
+
+// outbox is what waits to be sent to a peer: one message for each router. A
+// slow peer gets fewer and newer ones. Safe for concurrent use.
+type outbox struct {
+	ready chan struct{} // holds a token while something may wait
+
+	mu sync.Mutex
+	// The fields below are guarded by mu.
+	order   []string // router ids, the longest waiting first
+	waiting map[string]*skipperpb.HeartbeatRequest
+	size    int // heartbeats in all
+}
+
+func newOutbox() *outbox {
+	return &outbox{ready: make(chan struct{}, 1), waiting: map[string]*skipperpb.HeartbeatRequest{}}
+}
+
+// put adds a message, joined with one of the same router that still waits.
+// What has waited longest is dropped where there is too much.
+func (o *outbox) put(r *skipperpb.HeartbeatRequest) (joined bool, dropped int) {
+	id := heartbeat.RouterID(r)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old, joined := o.waiting[id]
+	if joined {
+		o.size -= len(old.GetHeartbeats())
+		r = Merge(old, r)
+	} else {
+		o.order = append(o.order, id)
+	}
+	o.waiting[id] = r
+	o.size += len(r.GetHeartbeats())
+	for len(o.order) > 1 && (len(o.order) > maxRouters || o.size > maxHeartbeats) {
+		o.popLocked()
+		dropped++
+	}
+	select {
+	case o.ready <- struct{}{}:
+	default: // told already
+	}
+	return joined, dropped
+}
+
+// take removes the message that has waited longest; nil if none waits.
+func (o *outbox) take() *skipperpb.HeartbeatRequest {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.order) == 0 {
+		return nil
+	}
+	return o.popLocked()
+}
+
+func (o *outbox) popLocked() *skipperpb.HeartbeatRequest {
+	id := o.order[0]
+	o.order = slices.Delete(o.order, 0, 1)
+	r := o.waiting[id]
+	delete(o.waiting, id)
+	o.size -= len(r.GetHeartbeats())
+	return r
+}
+
+// Merge joins two messages of one router, the later one last, into one that
+// says what both said: of each function the newest heartbeat. A goodbye, and
+// whatever comes after one, stands alone. The messages are not changed; the
+// result shares their parts.
+func Merge(earlier, later *skipperpb.HeartbeatRequest) *skipperpb.HeartbeatRequest {
+	if later.GetGoodbye() || earlier.GetGoodbye() {
+		return later
+	}
+	newest := make(map[fn.Key]int, len(later.GetHeartbeats()))
+	all := slices.Clone(later.GetHeartbeats())
+	for i, h := range all {
+		newest[fn.KeyOf(h.GetFunction())] = i
+	}
+	for _, h := range earlier.GetHeartbeats() {
+		i, known := newest[fn.KeyOf(h.GetFunction())]
+		switch {
+		case known && after(h.GetTimestamp(), all[i].GetTimestamp()):
+			all[i] = h
+		case !known && len(all) < maxPerMessage:
+			all = append(all, h)
+		}
+	}
+	return &skipperpb.HeartbeatRequest{
+		RouterIp: later.GetRouterIp(), RouterId: later.GetRouterId(), EnvoyNodeId: later.GetEnvoyNodeId(),
+		ForwardedFor: later.GetForwardedFor(), Heartbeats: all,
+	}
+}
+
+func after(a, b *timestamppb.Timestamp) bool { return a.AsTime().After(b.AsTime()) }

@@ -1,0 +1,231 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	skipperpb "skipper/proto"
+)
+
+// errDead ends the calls of a peer that has fallen silent.
+var errDead = errors.New("peer has fallen silent")
+
+// probesPerDeath is how often a peer with calls to answer is asked whether it
+// lives, within the time after which its silence means death.
+const probesPerDeath = 4
+
+// peer is the connection to one other member. Safe for concurrent use.
+type peer struct {
+	ip     string
+	cfg    PeersConfig
+	conn   *grpc.ClientConn
+	client skipperpb.ControllerServiceClient
+	outbox *outbox
+
+	// end closes gone, and with it all that the peer has running.
+	end  context.CancelFunc
+	gone <-chan struct{}
+
+	mu sync.Mutex
+	// The fields below are guarded by mu.
+	calls  map[*lease]struct{}
+	heard  time.Time // when the peer last gave a sign of life
+	silent bool      // declared dead, and no sign of life since
+	waited chan struct{}
+	empty  chan struct{} // closed while there are no calls
+}
+
+// lease is one call to the peer under way.
+type lease struct {
+	since  time.Time
+	cancel context.CancelCauseFunc
+}
+
+func newPeer(ip string, cfg PeersConfig) (*peer, error) {
+	conn, err := dial(ip, cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{
+		ip: ip, cfg: cfg, conn: conn, client: skipperpb.NewControllerServiceClient(conn), outbox: newOutbox(),
+		calls: map[*lease]struct{}{}, waited: make(chan struct{}, 1), empty: make(chan struct{}),
+	}
+	close(p.empty)
+	conn.Connect()
+	return p, nil
+}
+
+// close ends all of the peer; it may be called again.
+func (p *peer) close() {
+	p.end()
+	p.mu.Lock()
+	for l := range p.calls {
+		l.cancel(errGone)
+	}
+	p.mu.Unlock()
+	_ = p.conn.Close() // a second close is the only error
+}
+
+// drain returns when no call is left, or the peer is closed.
+func (p *peer) drain() {
+	p.mu.Lock()
+	empty := p.empty
+	p.mu.Unlock()
+	select {
+	case <-empty:
+	case <-p.gone:
+	}
+}
+
+// down tells whether a call to the peer would only waste time.
+func (p *peer) down() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent || p.conn.GetState() == connectivity.TransientFailure
+}
+
+// call makes one call. Its error wraps errDead or errGone where the peer, not
+// the caller, ended it.
+func (p *peer) call(ctx context.Context, do func(context.Context, skipperpb.ControllerServiceClient) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	l := p.begin(cancel)
+	err := do(ctx, p.client)
+	p.finish(l, answered(err))
+	if cause := context.Cause(ctx); err != nil && (errors.Is(cause, errDead) || errors.Is(cause, errGone)) {
+		return cause
+	}
+	return err
+}
+
+func (p *peer) begin(cancel context.CancelCauseFunc) *lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.calls) == 0 {
+		p.empty = make(chan struct{})
+	}
+	l := &lease{since: time.Now(), cancel: cancel}
+	p.calls[l] = struct{}{}
+	select {
+	case p.waited <- struct{}{}:
+	default: // the watch has been told already
+	}
+	return l
+}
+
+func (p *peer) finish(l *lease, alive bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.calls, l)
+	if len(p.calls) == 0 {
+		close(p.empty)
+	}
+	if alive {
+		p.heardLocked()
+	}
+}
+
+func (p *peer) heardLocked() {
+	p.heard = time.Now()
+	if p.silent {
+		p.silent = false
+		p.cfg.Log.Info("peer answers again", zap.String("ip", p.ip))
+	}
+}
+
+// answered tells whether an outcome proves that the peer lives: everything does
+// that the peer itself must have said.
+func answered(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded, codes.Unknown:
+		return false
+	}
+	return true
+}
+
+// stayConnected reconnects whenever the connection has come to rest, as it does
+// when the other end has closed it for its age.
+func (p *peer) stayConnected(ctx context.Context) {
+	for {
+		state := p.conn.GetState()
+		if state == connectivity.Idle {
+			p.conn.Connect()
+		}
+		if !p.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+// watch asks for signs of life while calls wait for an answer, and until a
+// silent peer speaks again.
+func (p *peer) watch(ctx context.Context) {
+	tick := time.NewTicker(p.cfg.DeadAfter / probesPerDeath)
+	defer tick.Stop()
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for {
+		select {
+		case <-p.waited:
+		case <-ctx.Done():
+			return
+		}
+		for p.toWatch() {
+			select {
+			case now := <-tick.C:
+				p.judge(now)
+				probes.Go(func() { p.probe(ctx) })
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (p *peer) toWatch() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent || len(p.calls) > 0
+}
+
+// probe asks for a sign of life; what the answer says does not matter.
+func (p *peer) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.DeadAfter)
+	defer cancel()
+	_, err := healthpb.NewHealthClient(p.conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	if answered(err) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.heardLocked()
+	}
+}
+
+// judge ends the calls of a peer that has been silent for too long.
+func (p *peer) judge(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dead := false
+	for l := range p.calls {
+		dead = dead || now.Sub(l.since) >= p.cfg.DeadAfter
+	}
+	if !dead || now.Sub(p.heard) < p.cfg.DeadAfter {
+		return
+	}
+	if !p.silent {
+		p.silent = true
+		p.cfg.Metrics.deaths.Inc()
+		p.cfg.Log.Warn("peer counts as dead: no sign of life", zap.String("ip", p.ip), zap.Duration("for", p.cfg.DeadAfter), zap.Int("calls", len(p.calls)))
+	}
+	for l := range p.calls {
+		l.cancel(errDead)
+	}
+}
