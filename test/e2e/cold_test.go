@@ -103,6 +103,7 @@ func leaveSlow(t *testing.T, p *pool) {
 func TestClientThatLeavesTheQueueClaimsNothingLater(t *testing.T) {
 	t.Parallel()
 	p := newWorld(t).newPool(t, 0)
+	p.waitKnown(t, "b")
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
 	body := &asked{read: make(chan struct{}), end: ctx.Done()}

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,7 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The tests of this file disturb the controller, so none of them is parallel.
+// The tests of this file disturb the controller, so none of them is parallel. After each, Envoy is connected again:
+// until then it does not know new pods.
+
+// gatewayReadyPort of Envoy serves its metrics.
+const gatewayReadyPort = "9902"
 
 // load of light traffic on warm functions.
 const (
@@ -29,6 +34,7 @@ func TestWarmRequestsOutliveTheController(t *testing.T) {
 	const requests = 300
 	p := newWorld(t).newPool(t, 3)
 	warm := p.warmUp(t, 3)
+	p.reconnectAfterwards(t)
 	afterwards(t, "start the controller", func(ctx context.Context) error { return p.scaleController(ctx, 1) })
 	if err := p.scaleController(t.Context(), 0); err != nil {
 		t.Fatal(err)
@@ -80,6 +86,7 @@ func TestControllerCrashUnderLoad(t *testing.T) {
 // by the same pods. Then a cold function works too.
 func (p *pool) disturb(t *testing.T, f func()) {
 	t.Helper()
+	p.reconnectAfterwards(t)
 	warm := p.warmUp(t, loadTenants)
 	l := startLoad(t, p, warm)
 	f()
@@ -207,10 +214,39 @@ func (w *world) withController(t *testing.T, settings map[string]string) {
 	for name, value := range settings {
 		changed = append(changed, corev1.EnvVar{Name: name, Value: value})
 	}
+	w.reconnectAfterwards(t)
 	afterwards(t, "restore the controller's settings", func(ctx context.Context) error { return w.setControllerEnv(ctx, env) })
 	if err := w.setControllerEnv(t.Context(), changed); err != nil {
 		t.Fatal(err)
 	}
+	if err := w.waitConnected(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reconnectAfterwards ends the test, and what it has to restore, with a gateway that hears the controller.
+func (w *world) reconnectAfterwards(t *testing.T) {
+	t.Helper()
+	afterwards(t, "connect the gateway", w.waitConnected)
+}
+
+// waitConnected waits until Envoy has a stream to a controller. Its metrics come through the API server.
+func (w *world) waitConnected(ctx context.Context) error {
+	var state string
+	err := poll(ctx, func() bool {
+		pods, err := w.kube.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
+		if err != nil || len(pods.Items) == 0 {
+			state = fmt.Sprintf("%d gateways, %v", len(pods.Items), err)
+			return false
+		}
+		text, err := w.kube.CoreV1().Pods(systemNamespace).ProxyGet("http", pods.Items[0].Name, gatewayReadyPort, "/metrics", nil).DoRaw(ctx)
+		state = fmt.Sprintf("no connected_state 1 in %d bytes of metrics, %v", len(text), err)
+		return bytes.Contains(text, []byte("envoy_control_plane_connected_state{} 1\n"))
+	})
+	if err != nil {
+		return fmt.Errorf("wait for Envoy's connection to the controller: %w: %s", err, state)
+	}
+	return nil
 }
 
 // setControllerEnv replaces the controller's environment and waits for it to run with it.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -109,6 +110,17 @@ func (p *pool) oneshot(name string) *skipperpb.Function {
 	f := p.function(name)
 	f.Oneshot = true
 	return f
+}
+
+// waitKnown waits until Skipper has heard of a pool that never had a pod: before, there is no such function.
+func (p *pool) waitKnown(t *testing.T, tenant string) {
+	t.Helper()
+	eventually(t, "Skipper to know pool "+p.name, func() (bool, string) {
+		r := p.request(t.Context(), http.MethodGet, p.function(tenant), "/", nil)
+		r.Header.Set("Grpc-Timeout", "2S") // 404 comes at once, any other answer by then
+		a := p.send(r)
+		return a.err == nil && a.status != http.StatusNotFound, a.String()
+	})
 }
 
 // waitFree waits for n unclaimed, ready pods.

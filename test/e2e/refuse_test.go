@@ -91,6 +91,7 @@ func TestHealthWithoutHeader(t *testing.T) {
 func TestEmptyPool(t *testing.T) {
 	t.Parallel()
 	p := newWorld(t).newPool(t, 0)
+	p.waitKnown(t, "a")
 	a := p.get(t.Context(), p.function("a"), "/")
 	wantRefusal(t, a, http.StatusServiceUnavailable, reason.HoldTimeout)
 	p.scale(t, 1)
@@ -103,6 +104,7 @@ func TestEmptyPool(t *testing.T) {
 func TestEmptyPoolKeepsTheDeadlineOfTheClient(t *testing.T) {
 	t.Parallel()
 	p := newWorld(t).newPool(t, 0)
+	p.waitKnown(t, "a")
 	r := p.request(t.Context(), http.MethodGet, p.function("a"), "/", nil)
 	r.Header.Set("Grpc-Timeout", "2S")
 	wantRefusal(t, p.send(r), http.StatusServiceUnavailable, reason.HoldTimeout)
@@ -113,6 +115,7 @@ func TestHeldRequestsAreServedWhenThePoolGrows(t *testing.T) {
 	t.Parallel()
 	const tenants = 3
 	p := newWorld(t).newPool(t, 0)
+	p.waitKnown(t, "0")
 	ctx, giveUp := context.WithTimeout(t.Context(), patience)
 	defer giveUp()
 	held := make(chan []answer, 1)

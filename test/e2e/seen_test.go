@@ -4,10 +4,12 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -140,20 +142,25 @@ func (r *recorder) local() netip.Addr {
 	return netip.MustParseAddrPort(r.conn.LocalAddr().String()).Addr()
 }
 
-// checkForwarded reads one RFC 7239 element: an IPv6 address stands in brackets and quotes, as does what has a colon.
+// checkForwarded reads one RFC 7239 element, quoted where a value has a colon.
 func checkForwarded(values []string, ip netip.Addr, host string) error {
 	if len(values) != 1 || strings.Contains(values[0], ",") {
-		return fmt.Errorf("want one element")
+		return errors.New("want one element")
 	}
-	node := ip.String()
-	if ip.Is6() {
-		node = `"[` + node + `]"`
-	}
-	want := map[string]string{"for": node, "host": `"` + host + `"`, "proto": "http"}
+	want := map[string]string{"host": host, "proto": "http", "for": ip.String()}
 	for pair := range strings.SplitSeq(values[0], ";") {
-		name, value, _ := strings.Cut(strings.TrimSpace(pair), "=")
+		name, text, _ := strings.Cut(pair, "=")
 		name = strings.ToLower(name)
-		if expected, asked := want[name]; asked && value != expected && value != `"`+expected+`"` {
+		value, err := strconv.Unquote(text)
+		if err != nil && strings.ContainsAny(text, `:[]"`) {
+			return fmt.Errorf("%s needs quotes: %s", name, text)
+		} else if err != nil {
+			value = text
+		}
+		if name == "for" {
+			value = nodeAddress(value)
+		}
+		if expected, asked := want[name]; asked && value != expected {
 			return fmt.Errorf("%s is %s, want %s", name, value, expected)
 		}
 		delete(want, name)
@@ -162,6 +169,17 @@ func checkForwarded(values []string, ip netip.Addr, host string) error {
 		return fmt.Errorf("missing %v", want)
 	}
 	return nil
+}
+
+// nodeAddress is the IP of a node, which may have a port; an IPv6 address stands in brackets, else it is wrong.
+func nodeAddress(node string) string {
+	if host, _, err := net.SplitHostPort(node); err == nil {
+		return host
+	}
+	if inside, ok := strings.CutPrefix(node, "["); ok {
+		return strings.TrimSuffix(inside, "]")
+	}
+	return strings.ReplaceAll(node, ":", "(no brackets)")
 }
 
 // The function's own errors are its own: nothing is added, and nothing tried again.

@@ -239,5 +239,8 @@ func TestTrailersGoBothWays(t *testing.T) {
 		if diff := cmp.Diff(want, resp.Trailer); diff != "" {
 			t.Errorf("response trailers (-want +got):\n%s", diff)
 		}
+		if resp.ContentLength != -1 {
+			t.Errorf("content length %d: a proxy to HTTP/1.1 would have to drop the trailers", resp.ContentLength)
+		}
 	})
 }
