@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
+
+	"skipper/proto/identity"
 )
 
 // envPrefix stands before a flag's name in upper snake case (contract section 4).
@@ -20,6 +22,8 @@ const envPrefix = "SKIPPER_"
 type config struct {
 	controllerHost string
 	controllerPort uint16
+	tls            identity.Files
+	plaintext      bool
 
 	listen     string
 	socketMode string
@@ -68,6 +72,7 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.SortFlags = false
 	fs.StringVar(&c.controllerHost, "controller-service-host", "", "`name` or IP of the controllers; every address it resolves to is a replica (required)")
 	fs.Uint16Var(&c.controllerPort, "controller-port", c.controllerPort, "gRPC `port` of the controllers, for calls and xDS")
+	c.addTrustFlags(fs)
 	fs.StringVar(&c.listen, "listen", c.listen, "where Envoy connects: the absolute path of a socket, which is replaced, or `ip:port`")
 	fs.StringVar(&c.socketMode, "socket-mode", c.socketMode, "permissions of the socket, octal `mode`: Envoy may run as another user")
 	fs.StringVar(&c.webHost, "web-host", c.webHost, "`IP` to serve /metrics, /healthz and /readyz on")
@@ -158,7 +163,7 @@ func (c *config) validate() error {
 	if c.envoyNodeID == "" {
 		errs = append(errs, errors.New("--envoy-node-id is empty: set Envoy's node id, or POD_NAME"))
 	}
-	return errors.Join(append(errs, c.validateTimes(), c.validateCounts(), c.validateLog())...)
+	return errors.Join(append(errs, c.validateTrust(), c.validateTimes(), c.validateCounts(), c.validateLog())...)
 }
 
 func (c *config) validateTimes() error {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	skipperpb "skipper/proto"
@@ -36,9 +37,10 @@ const testShards = 2
 // plane stands in for a controller: pods are handed out in order.
 type plane struct {
 	skipperpb.UnimplementedControllerServiceServer
-	xds  *server.Server
-	addr string
-	grpc *grpc.Server
+	xds   *server.Server
+	addr  string
+	grpc  *grpc.Server
+	creds credentials.TransportCredentials
 
 	// gate, if set, keeps GetInstance waiting until it is closed.
 	gate chan struct{}
@@ -57,7 +59,12 @@ type plane struct {
 
 func newPlane(t testing.TB, pods ...string) *plane {
 	t.Helper()
-	p := &plane{all: pods, pods: pods, protocol: xds.HTTP1, instances: map[string][]*skipperpb.Instance{}}
+	return newSecurePlane(t, insecure.NewCredentials(), pods...)
+}
+
+func newSecurePlane(t testing.TB, creds credentials.TransportCredentials, pods ...string) *plane {
+	t.Helper()
+	p := &plane{creds: creds, all: pods, pods: pods, protocol: xds.HTTP1, instances: map[string][]*skipperpb.Instance{}}
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +80,7 @@ func (p *plane) start(t testing.TB, ln net.Listener) {
 	p.xds = server.New(server.Options{Shards: testShards, Source: p})
 	p.xds.Apply(server.Change{Upsert: p.endpoints()})
 	p.xds.Open()
-	p.grpc = grpc.NewServer(server.ServerOptions()...)
+	p.grpc = grpc.NewServer(append(server.ServerOptions(), grpc.Creds(p.creds))...)
 	p.xds.Register(p.grpc)
 	skipperpb.RegisterControllerServiceServer(p.grpc, p)
 	p.served = make(chan struct{})
@@ -270,8 +277,8 @@ func (s *sidecar) fetch(t testing.TB, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Close = true
-	res, err := http.DefaultClient.Do(req)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Do(req)
 	if err != nil {
 		return 0, ""
 	}

@@ -27,7 +27,7 @@ func listen(ctx context.Context, place, mode string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make room for socket %s: %w", place, err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // an empty folder harms nobody
 	temporary := filepath.Join(dir, "s")
 	ln, err := lc.Listen(ctx, "unix", temporary)
 	if err != nil {

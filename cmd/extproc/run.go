@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	skipperpb "skipper/proto"
+	"skipper/proto/identity"
 	"skipper/xds/client"
 
 	"skipper/extproc/controller"
@@ -35,6 +35,7 @@ import (
 type process struct {
 	cfg      *config
 	log      *zap.Logger
+	identity *identity.Identity // nil without TLS
 	conn     *grpc.ClientConn
 	api      skipperpb.ControllerServiceClient
 	registry *prometheus.Registry
@@ -72,7 +73,7 @@ func run(ctx context.Context, cfg *config) error {
 	if err != nil {
 		return err
 	}
-	log.Info("serving", zap.Stringer("address", ln.Addr()), zap.Stringer("web", web.Addr()),
+	log.Info("serving", zap.String("listen", cfg.listen), zap.Stringer("web", web.Addr()),
 		zap.String("controllers", p.conn.Target()), zap.String("router_id", p.beats.Router.ID), zap.String("envoy_node_id", cfg.envoyNodeID))
 	err = p.serve(ctx, ln, web)
 	log.Info("stopped", zap.Error(err))
@@ -81,12 +82,17 @@ func run(ctx context.Context, cfg *config) error {
 
 // build makes all parts; nothing but the releaser runs yet.
 func build(cfg *config, log *zap.Logger) (*process, error) {
-	target := "dns:///" + net.JoinHostPort(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
-	conn, err := controller.Dial(target, insecure.NewCredentials())
+	registry := prometheus.NewRegistry()
+	creds, id, err := openTrust(cfg, log, registry)
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cfg: cfg, log: log, conn: conn, api: skipperpb.NewControllerServiceClient(conn), registry: prometheus.NewRegistry()}
+	target := "dns:///" + net.JoinHostPort(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
+	conn, err := controller.Dial(target, creds)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cfg: cfg, log: log, identity: id, conn: conn, api: skipperpb.NewControllerServiceClient(conn), registry: registry}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = metrics.New(p.registry)
 	router := heartbeat.Router{IP: cfg.routerIP, ID: uuid.NewString(), EnvoyNodeID: cfg.envoyNodeID}
@@ -135,12 +141,16 @@ func node(cfg *config, id string) *corev3.Node {
 // serve runs all parts until ctx ends or one of them fails.
 func (p *process) serve(ctx context.Context, ln, web net.Listener) error {
 	// Parts that the streams need outlive ctx: they end when the streams have.
-	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
+	after := context.WithoutCancel(ctx)
+	behind, stopBehind := context.WithCancel(after)
 	defer stopBehind()
 	back, behind := errgroup.WithContext(behind)
 	back.Go(func() error { return ignoreEnd(behind, p.xds.Run(behind)) })
 	back.Go(func() error { return heartbeat.Run(behind, p.beats) })
 	back.Go(func() error { return p.sweep(behind) })
+	if p.identity != nil {
+		back.Go(func() error { return p.identity.Run(behind) })
+	}
 	back.Go(func() error { return p.serveWeb(behind, web) })
 
 	front, frontCtx := errgroup.WithContext(ctx)
@@ -155,11 +165,11 @@ func (p *process) serve(ctx context.Context, ln, web net.Listener) error {
 		case <-frontCtx.Done():
 		case <-behind.Done():
 		}
-		p.stopStreams()
+		p.stopStreams(after)
 		return nil
 	})
 	err := front.Wait()
-	p.stopBack()
+	p.stopBack(after)
 	stopBehind()
 	return firstError(err, back.Wait(), p.conn.Close())
 }

@@ -17,10 +17,11 @@ const linger = 200 * time.Millisecond
 // stopStreams ends the streams in order: Envoy is told to connect anew, which
 // leads it to the next process on the same socket; requests that wait may still
 // get their instance, and running ones may end, until the shutdown timeout. Then
-// the connections are closed: Envoy goes on with what it runs on its own.
-func (p *process) stopStreams() {
+// the connections are closed: Envoy goes on with what it runs on its own. ctx must
+// outlive the signal to stop.
+func (p *process) stopStreams(ctx context.Context) {
 	p.ready.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), p.cfg.shutdownTimeout)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.shutdownTimeout)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {
@@ -50,12 +51,12 @@ func (p *process) cut(ended <-chan struct{}) {
 
 // stopBack ends what the streams needed; leases of requests that still run are
 // left to the controllers.
-func (p *process) stopBack() {
+func (p *process) stopBack(ctx context.Context) {
 	p.hall.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	last, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	p.releaser.Close(ctx)
-	bye, cancel := context.WithTimeout(context.Background(), farewell)
+	p.releaser.Close(last)
+	bye, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	heartbeat.Goodbye(bye, p.beats)
 }

@@ -115,13 +115,13 @@ func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
 			}
 		})
 		tab.Function(header.Of(function("t")))
-		<-time.After(time.Minute) // virtual
+		<-time.NewTimer(time.Minute).C // virtual
 		if n := len(r.take()); n != 1+IdleIntervals {
 			t.Errorf("%d heartbeats for one request, want %d", n, 1+IdleIntervals)
 		}
 		r.away = true
 		tab.Function(header.Of(function("t")))
-		<-time.After(time.Minute) // virtual
+		<-time.NewTimer(time.Minute).C // virtual
 		if codesSeen[codes.Unavailable] != 1+IdleIntervals {
 			t.Errorf("codes are %v", codesSeen)
 		}

@@ -259,11 +259,12 @@ func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(eventually)
+	deadline := time.NewTimer(eventually)
+	defer deadline.Stop()
 	for !ok() {
 		select {
 		case <-tick.C:
-		case <-deadline:
+		case <-deadline.C:
 			t.Fatalf("never: %s", what)
 		}
 	}
