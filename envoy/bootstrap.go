@@ -35,16 +35,17 @@ func Bootstrap(c Config) (*bootstrapv3.Bootstrap, error) {
 	return out, nil
 }
 
-// YAML renders a bootstrap as a file that Envoy reads (-c). Equal messages
-// give equal bytes.
-func YAML(b *bootstrapv3.Bootstrap) ([]byte, error) {
-	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(b)
+// YAML renders a bootstrap as a file that Envoy reads (-c), or another message
+// as one that it finds through it. Equal messages give equal bytes.
+func YAML(m proto.Message) ([]byte, error) {
+	name := m.ProtoReflect().Descriptor().Name()
+	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode bootstrap: %w", err)
+		return nil, fmt.Errorf("encode %s: %w", name, err)
 	}
 	out, err := yaml.JSONToYAML(text)
 	if err != nil {
-		return nil, fmt.Errorf("convert bootstrap to YAML: %w", err)
+		return nil, fmt.Errorf("convert %s to YAML: %w", name, err)
 	}
 	return out, nil
 }

@@ -31,11 +31,13 @@ const (
 	extprocConnect    = 500 * time.Millisecond
 	controllerConnect = time.Second
 	// A controller that died without closing its connection is noticed after
-	// pingInterval + pingTimeout. Servers must allow pings that frequent.
-	pingInterval = 5 * time.Second
-	pingTimeout  = 2 * time.Second
-	// New controller pods are found, and dead ones forgotten, within dnsRefresh.
-	dnsRefresh = 5 * time.Second
+	// pingInterval + pingTimeout. Servers must allow pings that frequent. Any
+	// frame counts as an answer, so a slow world does not end its connection.
+	pingInterval = time.Second
+	pingTimeout  = time.Second
+	// New controller pods are found, and dead ones forgotten, within dnsRefresh,
+	// whatever the time to live says; a cluster's DNS may add its own 5 s.
+	dnsRefresh = time.Second
 	// A lost xDS stream is opened again after a random time that grows from
 	// the first to the second.
 	xdsBackoff    = 100 * time.Millisecond
@@ -72,6 +74,7 @@ func (b *builder) controllers() *clusterv3.Cluster {
 		}},
 		ConnectTimeout:  durationpb.New(controllerConnect),
 		CircuitBreakers: noCircuitBreaker(),
+		TransportSocket: b.controllerTLS(),
 		TypedExtensionProtocolOptions: b.http2(&corev3.Http2ProtocolOptions{
 			ConnectionKeepalive: &corev3.KeepaliveSettings{Interval: durationpb.New(pingInterval), Timeout: durationpb.New(pingTimeout)},
 		}),

@@ -61,6 +61,15 @@ type Config struct {
 	// ready without an answer from a controller. Zero: as long as it takes,
 	// so that an Envoy which knows no endpoint never takes traffic.
 	ControllerWait time.Duration
+	// ControllerPlaintext speaks to the controllers without TLS, as they must
+	// do too (--insecure-plaintext): everybody on the network between can then
+	// read and steer all tenants' traffic.
+	ControllerPlaintext bool
+	// TLSDir holds tls.crt, tls.key and ca.crt for the controllers, as Envoy
+	// sees it. Files that change there are used by the next connection.
+	TLSDir string
+	// SecretsDir is where Envoy finds the files that Secrets returns.
+	SecretsDir string
 	// LoadReports makes Envoy report requests in progress per endpoint to the
 	// controllers, which must serve the load reporting service.
 	LoadReports bool
@@ -113,6 +122,9 @@ func Default() Config {
 		MessageTimeout:        time.Second,
 		ControllerHost:        "skipper-controller.skipper-system.svc.cluster.local",
 		ControllerPort:        50051,
+		ControllerPlaintext:   true,
+		TLSDir:                "/var/run/secrets/skipper/tls",
+		SecretsDir:            "/etc/envoy",
 		Upgrades:              []string{"websocket", "CONNECT", "tcp", "SPDY/3.1"},
 		StreamIdleTimeout:     time.Hour,
 		ConnectionIdleTimeout: time.Hour,
@@ -175,6 +187,20 @@ func (c Config) validatePlaces() error {
 	if c.ControllerHost == "" || strings.ContainsAny(c.ControllerHost, " /") {
 		errs = append(errs, problem("ControllerHost", "%q is neither a name nor an IP", c.ControllerHost))
 	}
+	return errors.Join(append(errs, c.validateFolders())...)
+}
+
+// validateFolders is about TLS: without it they do not matter.
+func (c Config) validateFolders() error {
+	if c.ControllerPlaintext {
+		return nil
+	}
+	var errs []error
+	for _, f := range []struct{ field, dir string }{{"TLSDir", c.TLSDir}, {"SecretsDir", c.SecretsDir}} {
+		if !filepath.IsAbs(f.dir) || filepath.Clean(f.dir) != f.dir {
+			errs = append(errs, problem(f.field, "%q is not a clean absolute path; set it, or ControllerPlaintext", f.dir))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -231,7 +257,7 @@ func (c Config) validateTexts() error {
 		}
 		seen[name] = true
 	}
-	for _, s := range append([]string{c.NodeID, c.NodeCluster, c.Admin, c.Extproc, c.ControllerHost}, c.Upgrades...) {
+	for _, s := range append([]string{c.NodeID, c.NodeCluster, c.Admin, c.Extproc, c.ControllerHost, c.TLSDir, c.SecretsDir}, c.Upgrades...) {
 		if !utf8.ValidString(s) {
 			errs = append(errs, fmt.Errorf("%q is not UTF-8", s))
 		}

@@ -38,21 +38,29 @@ func render(t testing.TB, b *bootstrapv3.Bootstrap) []byte {
 	return text
 }
 
-func TestDefaultBootstrapIsGolden(t *testing.T) {
+func TestDefaultFilesAreGolden(t *testing.T) {
 	t.Parallel()
-	got := render(t, build(t, envoy.Default()))
-	golden := filepath.Join("testdata", "default.yaml")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
+	c := envoy.Default()
+	c.ControllerPlaintext = false
+	files, err := envoy.Secrets(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("bootstrap differs, run with -update if that is meant (-want +got):\n%s", diff)
+	files["default.yaml"] = render(t, build(t, c))
+	for name, got := range files {
+		golden := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s differs, run with -update if that is meant (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -87,6 +95,7 @@ func TestEnvoyTakesBootstrapWithoutWarning(t *testing.T) {
 	for name, c := range configs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			c, _, _ := withTLS(t, c)
 			envoytest.Validate(t, build(t, c))
 		})
 	}
@@ -124,7 +133,7 @@ func TestValidateReportsAllProblems(t *testing.T) {
 	}
 	for _, field := range []string{
 		"HTTPPort", "ReadyPort", "ControllerPort", "Admin", "Extproc", "ControllerHost", "HoldTimeout", "MessageTimeout",
-		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "AccessLog",
+		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "AccessLog", "TLSDir", "SecretsDir",
 	} {
 		if !strings.Contains(err.Error(), field+": ") {
 			t.Errorf("%s is not mentioned in:\n%v", field, err)
@@ -149,6 +158,8 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		{"Extproc", func(c *envoy.Config) { c.Extproc = "run/extproc.sock" }},
 		{"Extproc", func(c *envoy.Config) { c.Extproc = "/" + strings.Repeat("a", 107) }},
 		{"ControllerHost", func(c *envoy.Config) { c.ControllerHost = "http://controller" }},
+		{"TLSDir", func(c *envoy.Config) { c.ControllerPlaintext, c.TLSDir = false, "tls" }},
+		{"SecretsDir", func(c *envoy.Config) { c.ControllerPlaintext, c.SecretsDir = false, "/etc/envoy/" }},
 		{"HoldTimeout", func(c *envoy.Config) { c.HoldTimeout = -1 }},
 		{"MessageTimeout", func(c *envoy.Config) { c.MessageTimeout = 1 }},
 		{"ControllerWait", func(c *envoy.Config) { c.ControllerWait = -1 }},

@@ -19,6 +19,7 @@ type controlPlane struct {
 	clusters, endpoints *cache.LinearCache
 	addr                string
 	server              *grpc.Server
+	xds                 serverv3.Server
 }
 
 func startControlPlane(t testing.TB) *controlPlane {
@@ -33,8 +34,8 @@ func startControlPlane(t testing.TB) *controlPlane {
 		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
 		Caches:        map[string]cache.Cache{resourcev3.ClusterType: c.clusters, resourcev3.EndpointType: c.endpoints},
 	}
-	xds := serverv3.NewServer(t.Context(), mux, nil)
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(c.server, xds)
+	c.xds = serverv3.NewServer(t.Context(), mux, nil)
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(c.server, c.xds)
 	c.addr = serve(t, c.server, "tcp", "127.0.0.1:0")
 	return c
 }

@@ -45,6 +45,7 @@ func testConfig(t testing.TB, controller string) envoy.Config {
 	c.Extproc = filepath.Join(dir, "extproc.sock")
 	c.ControllerHost, c.ControllerPort = addr.Addr().String(), addr.Port()
 	c.AccessLog = envoy.AccessLogAll
+	c.ControllerPlaintext = true
 	return c
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ type bootstrapOptions struct {
 	adminPort   uint16
 	adminSocket string
 	accessLog   string
+	outputDir   string
 }
 
 func newBootstrapOptions() *bootstrapOptions {
@@ -36,9 +39,10 @@ func newBootstrap() *cobra.Command {
 
 The defaults are those of the gateway pod in the manifests: extproc beside Envoy,
 the admin interface on loopback. Envoy needs --service-node and --service-cluster,
-unless --node-id and --node-cluster are given here. Each flag may be set by an
+unless --node-id and --node-cluster are given here. With TLS towards the controllers
+it reads two more files, which --output-dir writes beside bootstrap.yaml. Each flag may be set by an
 environment variable, SKIPPER_HTTP_PORT for --http-port; a flag beats the variable.`,
-		Example: "  skipper envoy bootstrap > /etc/envoy/bootstrap.yaml\n" +
+		Example: "  skipper envoy bootstrap --output-dir /etc/envoy\n" +
 			"  envoy -c /etc/envoy/bootstrap.yaml --service-node \"$POD_NAME\" --service-cluster skipper-gateway",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -61,6 +65,9 @@ func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.MessageTimeout, "message-timeout", c.MessageTimeout, "how long extproc may take to say that it holds a request")
 	f.StringVar(&c.ControllerHost, "controller-host", c.ControllerHost, "name or IP of the controllers; each of its addresses is a replica")
 	f.Uint16Var(&c.ControllerPort, "controller-port", c.ControllerPort, "gRPC port of the controllers")
+	f.BoolVar(&c.ControllerPlaintext, "controller-plaintext", c.ControllerPlaintext, "speak to the controllers without TLS, if they do with --insecure-plaintext")
+	f.StringVar(&c.TLSDir, "tls-dir", c.TLSDir, "folder of tls.crt, tls.key and ca.crt, as Envoy sees it; files that change there are taken over")
+	f.StringVar(&c.SecretsDir, "secrets-dir", c.SecretsDir, "folder of the files that --output-dir writes, as Envoy sees it")
 	f.DurationVar(&c.ControllerWait, "controller-wait", c.ControllerWait, "how long a starting Envoy stays closed without a controller's answer; 0: as long as it takes")
 	f.BoolVar(&c.LoadReports, "load-reports", c.LoadReports, "report requests in progress per instance to the controllers")
 	f.Uint32Var(&c.TrustedHops, "trusted-hops", c.TrustedHops, "number of proxies in front whose forwarding headers are believed; 0: clients' copies are dropped")
@@ -72,6 +79,7 @@ func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&c.MaxRequestHeadersKiB, "max-request-headers-kib", c.MaxRequestHeadersKiB, "bound on a request's headers together, in KiB")
 	f.Uint32Var(&c.BufferLimit, "buffer-limit", c.BufferLimit, "bound on what one connection keeps in memory, in bytes")
 	f.StringVar(&o.accessLog, "access-log", o.accessLog, "requests to log: off, errors or all")
+	f.StringVar(&o.outputDir, "output-dir", "", "folder to write bootstrap.yaml to, and what it refers to; empty: print bootstrap.yaml alone")
 	f.BoolVar(&c.ClusterStats, "cluster-stats", c.ClusterStats, "keep Envoy's statistics of each cluster of pods")
 }
 
@@ -98,8 +106,27 @@ func (o *bootstrapOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if o.outputDir != "" {
+		return o.write(text)
+	}
 	if _, err := cmd.OutOrStdout().Write(text); err != nil {
 		return fmt.Errorf("write bootstrap: %w", err)
+	}
+	return nil
+}
+
+// write puts the bootstrap and the files that it refers to into outputDir.
+func (o *bootstrapOptions) write(bootstrap []byte) error {
+	files, err := envoy.Secrets(o.resolve())
+	if err != nil {
+		return err
+	}
+	all := map[string][]byte{"bootstrap.yaml": bootstrap}
+	maps.Copy(all, files)
+	for name, text := range all {
+		if err := os.WriteFile(filepath.Join(o.outputDir, name), text, 0o644); err != nil {
+			return fmt.Errorf("write Envoy's configuration: %w", err)
+		}
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package main is skipper, the operator's command line: it renders the
-// configuration of a gateway and tells its version.
+// configuration of a gateway, makes certificates and tells its version.
 package main
 
 import (

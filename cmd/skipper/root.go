@@ -17,7 +17,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newEnvoy(), newVersion())
+	root.AddCommand(newEnvoy(), newTLS(), newVersion())
 	return root
 }
 

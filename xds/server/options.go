@@ -99,8 +99,11 @@ type Endpoint = resource.Endpoint
 const (
 	maxConnectionAge   = 5 * time.Minute // gRPC adds a jitter of 10 % either way
 	connectionAgeGrace = time.Minute     // above the longest GetInstance
-	clientPingInterval = 5 * time.Second // what a client may do at most
-	serverPingInterval = 10 * time.Second
+	clientPingInterval = 500 * time.Millisecond // what a client may do at most: Envoy pings each second, give or take
+	// By these pings a client that hears nothing for some of them knows that
+	// this replica is dead: grpc-go's own are ten seconds apart. It is the
+	// least that grpc-go takes.
+	serverPingInterval = time.Second
 	serverPingTimeout  = 20 * time.Second // an Envoy may be busy with its first world for that long
 )
 
