@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -270,6 +272,49 @@ func TestStopFinishesTheAssignmentUnderWay(t *testing.T) {
 		t.Errorf("run = %v", err)
 	}
 	w.until("ready-at written", func(pods []corev1.Pod) bool { return pods[0].Annotations[pool.AnnotationReadyAt] != "" })
+}
+
+func TestPartThatFailsStopsAll(t *testing.T) {
+	cfg := config.Default()
+	cfg.Host, cfg.Port, cfg.WebPort, cfg.PodIP = "127.0.0.1", 0, 0, "10.0.0.1"
+	cfg.FunctionNamespaces, cfg.PasetoPrivateKey = []string{namespace}, privateKey(t)
+	l, err := listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	_ = l.web.Close() // so that the web server fails
+	api := fake.NewClientset()
+	err = run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1()}, l, zap.NewNop())
+	if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "serve web") {
+		t.Errorf("run = %v, want the part and its error", err)
+	}
+}
+
+func TestUnusableKeyIsSaidAtTheStart(t *testing.T) {
+	cfg := config.Default()
+	cfg.PasetoPrivateKey = "hush"
+	api := fake.NewClientset()
+	cfg.FunctionNamespaces = []string{namespace}
+	err := run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1()}, listeners{}, zap.NewNop())
+	if err == nil || !strings.Contains(err.Error(), "--paseto-private-key") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("run = %v, want the flag named and not its value", err)
+	}
+}
+
+func TestPortThatIsTakenIsSaid(t *testing.T) {
+	cfg := config.Default()
+	cfg.Host, cfg.Port, cfg.WebPort = "127.0.0.1", 0, 0
+	l, err := listen(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	cfg.WebPort = l.grpc.Addr().(*net.TCPAddr).AddrPort().Port()
+	if second, err := listen(t.Context(), cfg); err == nil {
+		second.close()
+		t.Error("listened twice on one port")
+	}
 }
 
 func TestForbiddenNamespace(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -93,7 +94,12 @@ func readable(ctx context.Context, c kubernetes.Interface, namespaces []string, 
 	return out, errors.Join(errs...)
 }
 
+// tryTimeout is how long an API server that does not answer holds up the start.
+const tryTimeout = 5 * time.Second
+
 func tryList(ctx context.Context, c kubernetes.Interface, ns string) error {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
 	one := metav1.ListOptions{Limit: 1, ResourceVersion: "0"}
 	_, podsErr := c.CoreV1().Pods(ns).List(ctx, one)
 	_, setsErr := c.AppsV1().ReplicaSets(ns).List(ctx, one)
