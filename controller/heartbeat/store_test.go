@@ -275,3 +275,14 @@ func TestMatchesNaiveStore(t *testing.T) {
 		}
 	}
 }
+
+func TestKnowsOnlyWhatWasReportedExactly(t *testing.T) {
+	s := NewStore(timeout, Limits{})
+	s.Record(message("a", beat("t", start, 1, nil)), start)
+	if !s.Knows(keyOf("t"), function("t", 1)) {
+		t.Error("does not know what was reported")
+	}
+	if s.Knows(keyOf("t"), function("t", 2)) || s.Knows(keyOf("u"), function("u", 1)) {
+		t.Error("knows what was never reported")
+	}
+}
