@@ -68,6 +68,7 @@ func startGatewayOn(t testing.TB, p *plane, change func(*config)) *gateway {
 	c.Admin = filepath.Join(envoytest.SocketDir(t), "admin.sock")
 	c.Extproc = g.cfg.listen
 	c.ControllerHost, c.ControllerPort = addr.Addr().String(), addr.Port()
+	c.ControllerPlaintext = true
 	c.HoldTimeout = g.cfg.holdTimeout
 	c.AccessLog = envoy.AccessLogAll
 	b, err := envoy.Bootstrap(c)
@@ -135,7 +136,7 @@ func TestEnvoyColdWarmAndWithoutController(t *testing.T) {
 			t.Errorf("without the controller: %+v, want %+v", got, want)
 		}
 	}
-	g.plane.restart(t)
+	g.restart(t)
 	envoytest.Eventually(t, "nothing is in progress", func() bool { return g.inFlight() == 0 })
 }
 
@@ -173,14 +174,14 @@ func TestEnvoyOneshotsAreReleasedHoweverTheyEnd(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			if got := g.get(t, "/", text(oneshot("t"))); got.status != 200 {
+			if got := g.get(t, "/", text(oneshot())); got.status != 200 {
 				t.Errorf("got %+v", got)
 			}
 		})
 	}
 	all.Wait()
 	ctx, hangUp := context.WithCancel(t.Context())
-	res, err := g.client.Do(g.request(ctx, t, "/slow", text(oneshot("t"))))
+	res, err := g.client.Do(g.request(ctx, t, "/slow", text(oneshot())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,7 @@ func TestEnvoyKeepsRunningRequestsWhenExtprocStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	g.sidecar.end(t)
+	g.end(t)
 	if !see(g.plane, func() bool { return g.beats[len(g.beats)-1].GetGoodbye() }) {
 		t.Error("the last heartbeat is no goodbye")
 	}
@@ -278,7 +279,7 @@ func TestEnvoyClientThatLeavesEndsTheWait(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	var left sync.WaitGroup
 	left.Go(func() {
-		res, err := g.client.Do(g.request(ctx, t, "/", text(oneshot("t"))))
+		res, err := g.client.Do(g.request(ctx, t, "/", text(oneshot())))
 		if err == nil {
 			_ = res.Body.Close()
 			t.Errorf("got %d", res.StatusCode)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -298,7 +297,7 @@ func (s *sidecar) dial(t testing.TB) extprocv3.ExternalProcessorClient {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := conn.Close(); err != nil && !errors.Is(err, grpc.ErrClientConnClosing) {
+		if err := conn.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -309,8 +308,8 @@ func function(tenant string) *skipperpb.Function {
 	return &skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: tenant, Scale: &skipperpb.Scale{MaxInstances: 3}}
 }
 
-func oneshot(tenant string) *skipperpb.Function {
-	f := function(tenant)
+func oneshot() *skipperpb.Function {
+	f := function("t")
 	f.Oneshot = true
 	return f
 }

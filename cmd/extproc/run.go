@@ -62,14 +62,14 @@ func run(ctx context.Context, cfg *config) error {
 	if err != nil {
 		return err
 	}
-	defer ln.Close()
+	defer func() { _ = ln.Close() }() // closed already, but for failures below
 	var lc net.ListenConfig
 	web, err := lc.Listen(ctx, "tcp", net.JoinHostPort(cfg.webHost, strconv.Itoa(int(cfg.webPort))))
 	if err != nil {
 		return fmt.Errorf("listen for /metrics: %w", err)
 	}
-	defer web.Close()
-	p, err := build(cfg, log)
+	defer func() { _ = web.Close() }()
+	p, err := build(cfg, log) //nolint:contextcheck // what waits and is released outlives the signal to stop
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,8 @@ func ask(t testing.TB, c extprocv3.ExternalProcessorClient, f *skipperpb.Functio
 func requestFor(f *skipperpb.Function) *extprocv3.ProcessingRequest {
 	return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{
 		Headers: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
-			{Key: ":path", RawValue: []byte("/some/path")}, {Key: ":method", RawValue: []byte("GET")},
+			{Key: ":path", RawValue: []byte("/some/path")},
+			{Key: ":method", RawValue: []byte("GET")},
 			{Key: "x-skipper-function", RawValue: []byte(text(f))},
 		}},
 	}}}
@@ -58,7 +59,7 @@ func TestSidecarTellsTheControllerWhatItDoes(t *testing.T) {
 	p := newPlane(t, "10.0.0.1:80", "10.0.0.2:80")
 	s := startSidecar(t, p, nil)
 	c := s.dial(t)
-	shared, alone := ask(t, c, function("t")), ask(t, c, oneshot("t"))
+	shared, alone := ask(t, c, function("t")), ask(t, c, oneshot())
 	if got := answered(t, shared) + " " + answered(t, alone); got != "10.0.0.1:80 10.0.0.2:80" && got != "10.0.0.2:80 10.0.0.1:80" {
 		t.Fatalf("requests went to %s", got)
 	}

@@ -42,7 +42,6 @@ func newGRPCServer(s *stream.Server) *grpc.Server {
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
-		grpc.SharedWriteBuffer(true),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.WaitForHandlers(true),

@@ -109,7 +109,8 @@ func (x *session) take(f *header.Function, r hold.Result) (verdict, *refusal) {
 		return granted, nil
 	}
 	t := x.server.opts.Table
-	if r.Instance == nil || !(f.Key.Oneshot || t.Stale()) {
+	named := f.Key.Oneshot || t.Stale()
+	if r.Instance == nil || !named {
 		return again, nil
 	}
 	x.lease = t.Hold(f, r.Instance)

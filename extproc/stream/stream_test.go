@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -136,7 +137,7 @@ func TestClientThatLeavesFreesItsPlace(t *testing.T) {
 	if n := r.hall.Waiting(); n != 0 {
 		t.Errorf("%d still hold a place", n)
 	}
-	if err := <-ended; err != context.Canceled {
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("the question ended with %v, want that it was cancelled", err)
 	}
 }

@@ -52,8 +52,10 @@ func warmRig(t testing.TB) (*Server, *scripted) {
 	}
 	r.table.Push(m, time.Now())
 	headers := &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
-		{Key: ":path", RawValue: []byte("/some/path?with=query")}, {Key: ":method", RawValue: []byte("GET")},
-		{Key: "x-skipper-function", RawValue: fn.Marshal(f)}, {Key: "x-envoy-expected-rq-timeout-ms", RawValue: []byte("15000")},
+		{Key: ":path", RawValue: []byte("/some/path?with=query")},
+		{Key: ":method", RawValue: []byte("GET")},
+		{Key: "x-skipper-function", RawValue: fn.Marshal(f)},
+		{Key: "x-envoy-expected-rq-timeout-ms", RawValue: []byte("15000")},
 	}}
 	b, err := proto.Marshal(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: headers}}})
 	if err != nil {

@@ -34,15 +34,15 @@ func push(at int, version uint64, list ...*skipperpb.Instance) news {
 
 func answer(at int, i *skipperpb.Instance) news { return news{answer: i, at: at} }
 
-// tell applies n and returns whether an answer was usable.
-func (b *book) tell(n news) bool {
+// tell applies n.
+func (b *book) tell(n news) {
 	count := func(string) *counter { return &counter{} }
 	now := time.Unix(int64(n.at), 0)
 	if n.answer != nil {
-		return b.answer(n.answer, now, count)
+		b.answer(n.answer, now, count)
+		return
 	}
 	b.push(n.list, n.version, now, count)
-	return true
 }
 
 func (b *book) uids() []string {
@@ -106,27 +106,40 @@ func TestGonePodsAreForgottenInTheEnd(t *testing.T) {
 // model decides by looking at the whole history, newest news last.
 type model struct{ history []news }
 
+// fate is what the history says of one pod so far.
+type fate struct {
+	version, goneAt uint64
+	known, gone     bool
+}
+
 // usable says whether the history lets requests go to uid, and with which version.
 func (m *model) usable(uid string) (uint64, bool) {
-	var version, goneAt, highest uint64
-	known, gone := false, false
+	var f fate
+	var highest uint64 // of the pushes so far
 	for _, n := range m.history {
-		i, listed := n.about(uid)
-		late := n.answer == nil && n.version < highest && !known
-		switch {
-		case listed && gone && i.GetVersion() <= goneAt:
-		case listed && late && i.GetVersion() <= highest:
-		case listed:
-			version = max(i.GetVersion(), map[bool]uint64{true: version}[known])
-			known = true
-		case n.answer == nil && known && n.version >= version:
-			known, gone, goneAt = false, true, n.version
+		if i, listed := n.about(uid); listed {
+			f.hear(i.GetVersion(), n.answer == nil && n.version < highest, highest)
+		} else if n.answer == nil && f.known && n.version >= f.version {
+			f = fate{gone: true, goneAt: n.version}
 		}
 		if n.answer == nil {
 			highest = max(highest, n.version)
 		}
 	}
-	return version, known
+	return f.version, f.known
+}
+
+// hear takes a description of the pod; late says that it came by a push below
+// the highest one.
+func (f *fate) hear(version uint64, late bool, highest uint64) {
+	if f.gone && version <= f.goneAt {
+		return
+	}
+	if !f.known && late && version <= highest {
+		return
+	}
+	f.known = true
+	f.version = max(f.version, version)
 }
 
 func (n news) about(uid string) (*skipperpb.Instance, bool) {
