@@ -8,6 +8,7 @@ import (
 
 	"skipper/controller/assign"
 	"skipper/controller/claim"
+	"skipper/controller/limit"
 )
 
 // Cause is why there is no instance; a boundary turns it into a status.
@@ -29,9 +30,11 @@ const (
 	Unfinished
 	// Refused: the API server refuses claims.
 	Refused
+	// LimitReached: the tenant has, or takes, as much as it may; see RetryAfter.
+	LimitReached
 )
 
-var causeNames = [...]string{"internal", "invalid_function", "deployment_not_found", "pool_empty", "assign_rejected", "unfinished", "refused"}
+var causeNames = [...]string{"internal", "invalid_function", "deployment_not_found", "pool_empty", "assign_rejected", "unfinished", "refused", "limit_reached"}
 
 // String is the cause's name in logs and metrics.
 func (c Cause) String() string { return causeNames[c] }
@@ -57,7 +60,10 @@ func (e *Error) Unwrap() error { return e.Err }
 func classify(err error) *Error {
 	e := &Error{Cause: Internal, Message: err.Error(), Err: err}
 	var wait *claim.WaitError
+	var limited *limit.Error
 	switch {
+	case errors.As(err, &limited):
+		e.Cause, e.RetryAfter = LimitReached, limited.RetryAfter
 	case errors.Is(err, claim.ErrDeploymentNotFound):
 		e.Cause = DeploymentNotFound
 	case errors.Is(err, claim.ErrFunctionTooLarge):

@@ -34,7 +34,7 @@ func (c *Claimer) newCall(f *skipperpb.Function) *call {
 	return &call{
 		Claimer: c, function: f, pause: firstPause,
 		pool:   poolKey{f.GetNamespace(), f.GetDeployment()},
-		ticket: &ticket{number: c.tickets, grant: make(chan *pool.Pod, 1)},
+		ticket: &ticket{tenant: f.GetTenant(), number: c.tickets, grant: make(chan grant, 1)},
 	}
 }
 
@@ -42,7 +42,7 @@ func (c *call) run(ctx context.Context) (pool.Pod, error) {
 	for {
 		p, err := c.reserve(ctx)
 		if err != nil {
-			return pool.Pod{}, c.waitError(err)
+			return pool.Pod{}, err
 		}
 		claimed, v := c.try(ctx, p)
 		c.log.Info("claim", zap.Stringer("outcome", v.Outcome), zap.String("reason", v.Reason),
@@ -68,6 +68,10 @@ func (c *call) waitError(cause error) error {
 	return e
 }
 
+func (c *call) limitError(err error) error {
+	return fmt.Errorf("claim a pod of %s/%s: %w", c.pool.namespace, c.pool.deployment, err)
+}
+
 // rest pauses, longer each time; it ends early with the context.
 func (c *call) rest(ctx context.Context) {
 	timer := time.NewTimer(c.pause)
@@ -79,22 +83,28 @@ func (c *call) rest(ctx context.Context) {
 	c.pause = min(2*c.pause, longestPause)
 }
 
-// reserve waits for a pod of its own; try ends the reservation.
+// reserve waits for a pod of its own; try ends the reservation. Errors are
+// those of Claim.
 func (c *call) reserve(ctx context.Context) (*pool.Pod, error) {
 	start := time.Now()
 	c.cfg.Metrics.waiting.Inc()
 	defer c.cfg.Metrics.waiting.Dec()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, c.waitError(err)
 	}
 	c.enter()
 	select {
-	case p := <-c.ticket.grant:
+	case g := <-c.ticket.grant:
+		if g.err != nil {
+			return nil, c.limitError(g.err)
+		}
 		c.cfg.Metrics.Stage(StageWait, time.Since(start))
-		return p, nil
+		return g.pod, nil
 	case <-ctx.Done():
-		c.abandon()
-		return nil, ctx.Err()
+		if limited := c.abandon(); limited != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, c.limitError(limited)
+		}
+		return nil, c.waitError(ctx.Err())
 	}
 }
 
@@ -111,18 +121,31 @@ func (c *call) enter() {
 }
 
 // abandon leaves the line; a pod that was granted in the same moment goes to
-// the next caller.
-func (c *call) abandon() {
+// the next caller. It returns the limit that stood in the way; nil: none.
+func (c *call) abandon() (limited error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	q := c.queues[c.pool]
-	q.leave(c.ticket)
 	select {
-	case p := <-c.ticket.grant:
-		delete(q.reserved, p.UID)
-		c.serveLocked(c.pool, q)
+	case g := <-c.ticket.grant:
+		limited = g.err
+		if g.pod != nil {
+			c.giveBackLocked(g.pod)
+		}
+		return limited
 	default:
 	}
+	q := c.queues[c.pool]
+	q.leave(c.ticket)
+	c.dropEmptyLocked(q)
+	return c.ticket.obstacle
+}
+
+// giveBackLocked ends a reservation of which nothing has come.
+func (c *call) giveBackLocked(p *pool.Pod) {
+	q := c.queues[c.pool]
+	delete(q.reserved, p.UID)
+	q.rankedAt = time.Time{} // the next ranking will find the pod
+	c.serveLocked(c.pool, q)
 	c.dropEmptyLocked(q)
 }
 
@@ -135,6 +158,7 @@ func (c *call) try(ctx context.Context, p *pool.Pod) (pool.Pod, Verdict) {
 	switch v.Outcome {
 	case Won, LostDeleting:
 		claimed = pool.FromPod(reply, c.cfg.Functions)
+		c.countOwn(p.UID)
 		c.cfg.View.ExpectWritten(claimed)
 	case Gone:
 		c.cfg.View.ExpectDeleted(p.UID)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"skipper/controller/limit"
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
@@ -44,6 +45,12 @@ type Config struct {
 	// Optional. It is called with locks held: it must be quick and must not
 	// call the Claimer or the View.
 	Allowed func(*pool.Pod) (bool, string)
+	// Tenants bounds the claims of each tenant. Optional: nil does not. Claims
+	// of other replicas, as the View shows them, are counted too.
+	Tenants *limit.Tenants
+	// Reserve is the share of a pool that one tenant cannot take; see
+	// limit.Reserve. Optional: 0 is none.
+	Reserve float64
 	Metrics *Metrics
 	Log     *zap.Logger
 }
@@ -57,6 +64,7 @@ type Claimer struct {
 	// The fields below are guarded by mu.
 	queues  map[poolKey]*queue
 	tickets uint64 // given out so far
+	counted countedPods
 }
 
 // New returns a Claimer; Run must be running for callers to be woken.
@@ -67,7 +75,10 @@ func New(cfg Config) *Claimer {
 	if cfg.Allowed == nil {
 		cfg.Allowed = func(*pool.Pod) (bool, string) { return true, "" }
 	}
-	return &Claimer{cfg: cfg, log: cfg.Log.Named("claim"), queues: map[poolKey]*queue{}}
+	if cfg.Tenants == nil {
+		cfg.Tenants = limit.NewTenants(0, 0)
+	}
+	return &Claimer{cfg: cfg, log: cfg.Log.Named("claim"), queues: map[poolKey]*queue{}, counted: countedPods{}}
 }
 
 // Run wakes waiting callers when pods change, until the context ends.
@@ -85,13 +96,21 @@ func (c *Claimer) Run(ctx context.Context) error {
 	}
 }
 
-// podChanged serves the pod's pool if the pod may be claimed now.
+// podChanged counts claims that others have made, and serves the pod's pool if
+// the pod may be claimed now.
 func (c *Claimer) podChanged(e pool.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if claimedNow(e, now) && !c.isOurs(e) && !c.counted.done(e.New.UID) {
+		c.cfg.Tenants.Saw(e.New.Tenant, now)
+	}
+	if e.New == nil {
+		c.counted.done(e.Old.UID)
+	}
 	if e.New == nil || Unusable(e.New) != "" {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	k := poolKey{e.New.Namespace, e.New.Deployment}
 	if q := c.queues[k]; q != nil {
 		c.serveLocked(k, q)
@@ -111,8 +130,8 @@ func (c *Claimer) recheck() {
 	}
 }
 
-// serveLocked gives the pool's pods, best first, to its waiting callers, first
-// come first. It ranks the pool only when the latest ranking is used up or old,
+// serveLocked gives the pool's pods, best first, to its waiting callers in
+// their order. It ranks the pool only when the latest ranking is used up or old,
 // because ranking thousands of pods for each claim would cost more than the claim.
 func (c *Claimer) serveLocked(k poolKey, q *queue) {
 	now := time.Now()
@@ -120,18 +139,23 @@ func (c *Claimer) serveLocked(k poolKey, q *queue) {
 		q.next = nil
 	}
 	ranked := false
-	for q.waiting.Len() > 0 {
+	for q.waiting > 0 {
 		p := q.pop()
 		if p == nil {
 			if ranked {
 				return
 			}
-			q.next = c.rankLocked(k, q, q.waiting.Len()+len(q.reserved)+rankAhead).Best
-			q.rankedAt, ranked = now, true
+			q.ranked(c.rankLocked(k, q, q.waiting+rankAhead), c.sizeOf(k), now)
+			ranked = true
 			continue
 		}
-		if current := c.freeLocked(q, p, now); current != nil {
-			q.grant(current)
+		current := c.freeLocked(q, p, now)
+		if current == nil {
+			continue
+		}
+		if !c.handOutLocked(k, q, current, now) {
+			q.next = append([]*pool.Pod{p}, q.next...)
+			return
 		}
 	}
 }
@@ -156,6 +180,9 @@ func (c *Claimer) rankLocked(k poolKey, q *queue, limit int) Ranking {
 		Spread:      c.cfg.Spread(),
 		Limit:       limit,
 		Allowed: func(p *pool.Pod) (bool, string) {
+			if _, taken := q.reserved[p.UID]; taken {
+				return false, "it is being claimed"
+			}
 			if why := q.avoids(p, now); why != "" {
 				return false, why
 			}
@@ -181,7 +208,8 @@ func (c *Claimer) Explain(namespace, deployment string, cause error) *WaitError 
 // The pod returned carries the claim already, in the View too; it may be
 // returned although the context has just ended, because the claim is written:
 // it is the caller's to use or to delete. Errors: ErrDeploymentNotFound,
-// ErrFunctionTooLarge, ErrRefused, or a *WaitError. F must be valid.
+// ErrFunctionTooLarge, ErrRefused, a *limit.Error, or a *WaitError. F must be
+// valid.
 func (c *Claimer) Claim(ctx context.Context, f *skipperpb.Function) (pool.Pod, error) {
 	if len(fn.Marshal(f)) > fn.MaxJSONBytes {
 		return pool.Pod{}, ErrFunctionTooLarge
@@ -189,6 +217,9 @@ func (c *Claimer) Claim(ctx context.Context, f *skipperpb.Function) (pool.Pod, e
 	if !c.cfg.View.Known(f.GetNamespace(), f.GetDeployment()) {
 		return pool.Pod{}, fmt.Errorf("%w: neither a pod nor a ReplicaSet of %s/%s was ever seen: create the Deployment, with label %s in its pod template",
 			ErrDeploymentNotFound, f.GetNamespace(), f.GetDeployment(), pool.LabelDeployment)
+	}
+	if err := c.cfg.Tenants.Check(f.GetTenant(), time.Now()); err != nil {
+		return pool.Pod{}, fmt.Errorf("claim a pod of %s/%s: %w", f.GetNamespace(), f.GetDeployment(), err)
 	}
 	return c.newCall(f).run(ctx)
 }

@@ -1,7 +1,6 @@
 package claim
 
 import (
-	"container/list"
 	"time"
 
 	"skipper/controller/pool"
@@ -10,17 +9,19 @@ import (
 // poolKey names a pool.
 type poolKey struct{ namespace, deployment string }
 
-// queue is one pool's line of waiting callers and its reservations. The
-// Claimer's mutex guards it.
+// queue is one pool's waiting callers and its reservations. The Claimer's mutex
+// guards it.
 type queue struct {
-	waiting  list.List // of *ticket, by number
-	reserved map[string]struct{}
+	lines
+	reserved map[string]string    // tenants by UID
 	avoided  map[string]avoidance // by UID
 
 	// next are the best pods of the latest ranking that have not been looked at
 	// since, the best in front; what they have become must be asked anew.
 	next     []*pool.Pod
 	rankedAt time.Time
+	free     int // usable pods at that time, less those granted since
+	size     int // pods that the pool is meant to have
 }
 
 // avoidance keeps a pod that could not be claimed from being tried again before
@@ -31,42 +32,27 @@ type avoidance struct {
 	why     string
 }
 
-// ticket is one caller's place in the line. It keeps its number for all its
-// tries, so that a lost race does not send a caller to the end.
-type ticket struct {
-	number uint64
-	grant  chan *pool.Pod // 1: room for the one grant that a waiting ticket gets
-	place  *list.Element  // nil while not waiting
+// grant is what a waiting caller is given: a pod, or why it gets none.
+type grant struct {
+	pod *pool.Pod
+	err error
 }
 
 func newQueue() *queue {
-	return &queue{reserved: map[string]struct{}{}, avoided: map[string]avoidance{}}
+	return &queue{lines: newLines(), reserved: map[string]string{}, avoided: map[string]avoidance{}}
 }
 
-// join puts the ticket where its number belongs; nearly always at the end.
-func (q *queue) join(t *ticket) {
-	for e := q.waiting.Back(); e != nil; e = e.Prev() {
-		if e.Value.(*ticket).number < t.number {
-			t.place = q.waiting.InsertAfter(t, e)
-			return
-		}
-	}
-	t.place = q.waiting.PushFront(t)
+// give reserves the pod for the ticket, which has left its line.
+func (q *queue) give(t *ticket, p *pool.Pod) {
+	t.tries++
+	q.reserved[p.UID] = t.tenant
+	q.free--
+	t.grant <- grant{pod: p}
 }
 
-func (q *queue) leave(t *ticket) {
-	if t.place != nil {
-		q.waiting.Remove(t.place)
-		t.place = nil
-	}
-}
-
-// grant reserves the pod for the first in line.
-func (q *queue) grant(p *pool.Pod) {
-	t := q.waiting.Front().Value.(*ticket)
-	q.leave(t)
-	q.reserved[p.UID] = struct{}{}
-	t.grant <- p
+// ranked takes over a new ranking.
+func (q *queue) ranked(r Ranking, size int, now time.Time) {
+	q.next, q.free, q.size, q.rankedAt = r.Best, r.Usable, size, now
 }
 
 // pop takes the best pod off the latest ranking; nil when it is used up.
@@ -77,6 +63,17 @@ func (q *queue) pop() *pool.Pod {
 	p := q.next[0]
 	q.next = q.next[1:]
 	return p
+}
+
+// pending is how many pods are reserved for the tenant.
+func (q *queue) pending(tenant string) int {
+	n := 0
+	for _, t := range q.reserved {
+		if t == tenant {
+			n++
+		}
+	}
+	return n
 }
 
 // avoids says why the pod is not to be tried now; empty where it may be.
@@ -94,7 +91,7 @@ func (q *queue) avoids(p *pool.Pod, now time.Time) string {
 
 // empty says that nothing would be lost by forgetting the queue.
 func (q *queue) empty() bool {
-	return q.waiting.Len() == 0 && len(q.reserved) == 0 && len(q.avoided) == 0
+	return q.waiting == 0 && len(q.reserved) == 0 && len(q.avoided) == 0
 }
 
 // expire forgets avoidances that are over.
