@@ -15,8 +15,8 @@ import (
 	skipperpb "skipper/proto"
 )
 
-func oneshot(tenant string) *skipperpb.Function {
-	f := testFunction(tenant)
+func oneshot() *skipperpb.Function {
+	f := testFunction("t1")
 	f.Oneshot = true
 	return f
 }
@@ -84,7 +84,7 @@ func TestEachOneshotCallGetsItsOwnPod(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 5 {
 			callers.Go(func() {
-				p, err := w.GetOrAcquire(t.Context(), oneshot("t1"), nil)
+				p, err := w.GetOrAcquire(t.Context(), oneshot(), nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -109,7 +109,7 @@ func TestOneshotWhoseCallerLeavesIsDeleted(t *testing.T) {
 		w.answers(slow(time.Minute))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := w.GetOrAcquire(ctx, oneshot("t1"), nil)
+		_, err := w.GetOrAcquire(ctx, oneshot(), nil)
 		if causeOf(err) != Unfinished || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
@@ -119,7 +119,7 @@ func TestOneshotWhoseCallerLeavesIsDeleted(t *testing.T) {
 			cancel()
 			return nil
 		})
-		if _, err := w.GetOrAcquire(ctx, oneshot("t1"), nil); err == nil {
+		if _, err := w.GetOrAcquire(ctx, oneshot(), nil); err == nil {
 			t.Error("a caller that has left got a pod")
 		}
 		w.settled()
@@ -226,7 +226,7 @@ func TestSilentPodsCountAsRefusals(t *testing.T) {
 		call := func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			_, err := w.GetOrAcquire(ctx, oneshot("t1"), nil)
+			_, err := w.GetOrAcquire(ctx, oneshot(), nil)
 			return err
 		}
 		for range 3 {

@@ -61,7 +61,7 @@ func newWorld(t *testing.T, pods int) *world {
 	w.view.ApplyReplicaSet(pool.ReplicaSet{Namespace: "prod", Name: "echo-rs", Deployment: "echo", Replicas: 3})
 	stopRetirer := w.run(w.retirer.Run)
 	stopClaimer := w.run(w.claimer.Run)
-	stopAcquirer := w.run(w.Acquirer.Run)
+	stopAcquirer := w.run(w.Run)
 	w.stopping = sync.OnceFunc(func() {
 		stopAcquirer()
 		stopClaimer()

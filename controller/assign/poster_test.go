@@ -91,7 +91,9 @@ func TestAssignRefusals(t *testing.T) {
 	}{
 		{"500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no\n\x1b[31m  thanks", 500) }, 500, "status 500: no ?[31m thanks"},
 		{"204 is not 200", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }, 204, "status 204"},
-		{"redirect is not followed", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, 307, "status 307"},
+		{"redirect is not followed", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, 307, "status 307"},
 		{"long", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(400)
 			_, _ = io.WriteString(w, strings.Repeat("ü", 1<<20))
@@ -131,26 +133,21 @@ func TestAssignWithoutAnswer(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	left, cancel := context.WithCancel(t.Context())
-	cancel()
-	late, cancel2 := context.WithDeadline(t.Context(), time.Unix(0, 0))
-	defer cancel2()
-	for _, tt := range []struct {
-		ctx  context.Context
-		pod  pool.Pod
-		want string
-		is   error
-	}{
-		{left, slow, "the caller left", context.Canceled},
-		{late, slow, "no answer", context.DeadlineExceeded},
-		{t.Context(), closed, "no connection", nil},
-		{t.Context(), pool.Pod{Name: "no-address"}, "no address", nil},
-	} {
-		err := newPoster(t, zap.NewNop()).Assign(tt.ctx, tt.pod, testFunction())
-		if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
-			t.Errorf("error %v, want %s", err, tt.want)
+	expect := func(ctx context.Context, pod pool.Pod, want string, is error) {
+		t.Helper()
+		err := newPoster(t, zap.NewNop()).Assign(ctx, pod, testFunction())
+		if err == nil || !strings.Contains(err.Error(), want) || is != nil && !errors.Is(err, is) {
+			t.Errorf("error %v, want %s", err, want)
 		}
 	}
+	left, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancelLate()
+	expect(left, slow, "the caller left", context.Canceled)
+	expect(late, slow, "no answer", context.DeadlineExceeded)
+	expect(t.Context(), closed, "no connection", nil)
+	expect(t.Context(), pool.Pod{Name: "no-address"}, "no address", nil)
 }
 
 func FuzzSanitize(f *testing.F) {

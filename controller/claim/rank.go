@@ -100,7 +100,7 @@ func Unusable(p *pool.Pod) string {
 		return "it is " + p.State().String()
 	case p.HostNetwork:
 		return "it uses the host's network, which no claimed pod may: remove hostNetwork from the pod template"
-	case p.Port == 0 || p.Protocol == "":
+	case p.Port == 0 || p.Protocol == "" || p.Spoiled:
 		return p.Problem
 	case !p.OwnedByReplicaSet:
 		return "no ReplicaSet owns it: make function pods with a Deployment"

@@ -32,6 +32,7 @@ func TestUnusable(t *testing.T) {
 		{"host network", func(p *pool.Pod) { p.HostNetwork = true }, "hostNetwork"},
 		{"no port", func(p *pool.Pod) { p.Port, p.Problem = 0, "the problem" }, "the problem"},
 		{"protocol", func(p *pool.Pod) { p.Protocol, p.Problem = "", "the problem" }, "the problem"},
+		{"made with ready-at", func(p *pool.Pod) { p.Spoiled, p.Problem = true, "the problem" }, "the problem"},
 		{"no owner", func(p *pool.Pod) { p.OwnedByReplicaSet = false }, "ReplicaSet"},
 		{"no address", func(p *pool.Pod) { p.IP = "" }, "address"},
 		{"unready", func(p *pool.Pod) { p.Ready = false }, "not ready"},

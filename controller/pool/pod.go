@@ -61,6 +61,9 @@ type Pod struct {
 	// the function or the assigned-at annotation. Only unmarked pods can be
 	// claimed.
 	Marked bool
+	// Spoiled says that an unmarked pod carries an annotation that only a
+	// claimed one may have; it cannot be claimed (see Problem).
+	Spoiled bool
 	// Tenant is the tenant label.
 	Tenant string
 	// Function is the parsed annotation; nil where the pod is unassigned, and

@@ -109,6 +109,7 @@ func (r reader) assignment() {
 		r.out.Marked = true
 	}
 	if !r.out.Marked {
+		r.spoiled()
 		return
 	}
 	r.function(text)
@@ -120,6 +121,17 @@ func (r reader) assignment() {
 	r.out.ReadyAt = r.time(AnnotationReadyAt)
 	_, r.out.Draining = r.pod.Annotations[AnnotationDrainingAt]
 	r.out.DrainingAt = r.time(AnnotationDrainingAt)
+}
+
+// spoiled looks for what only the followers of a claim may write. A pod that is
+// made with it, by its template, would count as ready as soon as it is claimed.
+func (r reader) spoiled() {
+	for _, key := range []string{AnnotationReadyAt, AnnotationDrainingAt} {
+		if _, ok := r.pod.Annotations[key]; ok {
+			r.out.Spoiled = true
+			r.problem("annotation %s on a pod that nobody has claimed: remove it from the pod template", key)
+		}
+	}
 }
 
 // function accepts the annotation only where it agrees with the pod's labels:

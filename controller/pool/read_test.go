@@ -154,6 +154,18 @@ func TestFromPodTracesOfAClaim(t *testing.T) {
 	}
 }
 
+func TestFromPodMadeWithAnnotationsOfAClaim(t *testing.T) {
+	for key, want := range map[string]bool{AnnotationReadyAt: true, AnnotationDrainingAt: true, AnnotationPort: false} {
+		p := claimedPod()
+		delete(p.Labels, LabelTenant)
+		p.Annotations = map[string]string{key: "8080"}
+		got := FromPod(p, NewParser(1))
+		if got.State() != Unassigned || got.Spoiled != want || (got.Problem != "") != want {
+			t.Errorf("%s: %s spoiled %t, problem %q", key, got.State(), got.Spoiled, got.Problem)
+		}
+	}
+}
+
 func TestFromPodFindsTheController(t *testing.T) {
 	p := claimedPod()
 	p.OwnerReferences = []metav1.OwnerReference{

@@ -48,15 +48,22 @@ type Limits struct {
 // other pod waits. A drain that began in the future began at a clock that was
 // wrong, or was edited: it begins anew.
 func Next(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision {
-	age := now.Sub(p.DrainingAt)
 	switch state := p.State(); {
+	case state == pool.Draining:
+		return nextOfDrain(p, inFlight, now, limits)
 	case state == pool.Dead && p.Marked && p.Finished():
 		return Decision{Delete, "pod has failed or finished"}
 	case state == pool.Dead && p.Marked:
 		// It may still be answering; Kubernetes ends it in its own time.
 		return Decision{Wait, "Kubernetes is evicting the pod"}
-	case state != pool.Draining:
+	default:
 		return Decision{Wait, "pod is " + state.String()}
+	}
+}
+
+func nextOfDrain(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision {
+	age := now.Sub(p.DrainingAt)
+	switch {
 	case p.DrainingAt.IsZero():
 		return Decision{Annotate, "time of the drain's begin cannot be read"}
 	case age < -limits.Timeout:

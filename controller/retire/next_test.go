@@ -15,12 +15,12 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func TestNext(t *testing.T) {
 	limits := Limits{Settle: 10 * time.Second, Timeout: 5 * time.Minute}
 	draining := pool.Pod{Marked: true, ReadyAt: noon, Draining: true, DrainingAt: noon, Phase: corev1.PodRunning}
-	unreadable, dead, evicted, ready, free, gone := draining, draining, draining, draining, draining, draining
+	unreadable, dead, evicted, ready, gone := draining, draining, draining, draining, draining
 	unreadable.DrainingAt = time.Time{}
 	dead.Phase = corev1.PodFailed
 	evicted.Evicted = true
 	ready.Draining = false
-	free = pool.Pod{Phase: corev1.PodFailed}
+	free := pool.Pod{Phase: corev1.PodFailed}
 	gone.Deleting = true
 	none, two := InFlight{0, true}, InFlight{2, true}
 	tests := []struct {

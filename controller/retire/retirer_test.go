@@ -90,7 +90,7 @@ func checkUID(api *fake.Clientset, a k8stesting.Action) (bool, runtime.Object, e
 	d := a.(k8stesting.DeleteActionImpl)
 	obj, err := api.Tracker().Get(d.Resource, d.Namespace, d.Name)
 	if err != nil {
-		return false, nil, nil // the fake says so itself
+		return true, nil, err
 	}
 	uid := d.DeleteOptions.Preconditions
 	if uid == nil || uid.UID == nil || *uid.UID != obj.(*corev1.Pod).UID {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -75,6 +77,9 @@ func (w *Watch) factory(namespace, selector string) informers.SharedInformerFact
 }
 
 func (w *Watch) add(i cache.SharedIndexInformer, h cache.ResourceEventHandler) error {
+	if err := i.SetWatchErrorHandlerWithContext(w.watchFailed); err != nil {
+		return fmt.Errorf("set error handler: %w", err)
+	}
 	registration, err := i.AddEventHandler(h)
 	if err != nil {
 		return fmt.Errorf("add handler: %w", err)
@@ -82,6 +87,16 @@ func (w *Watch) add(i cache.SharedIndexInformer, h cache.ResourceEventHandler) e
 	w.informers = append(w.informers, i)
 	w.handlers = append(w.handlers, registration)
 	return nil
+}
+
+// watchFailed says why an informer has to list again, which it does on its own
+// after a pause. A watch that the API server ends in good order is none of it.
+func (w *Watch) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
+	if ctx.Err() != nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		w.log.Debug("watch ended", zap.String("what", r.TypeDescription()), zap.Error(err))
+		return
+	}
+	w.log.Warn("list or watch", zap.String("what", r.TypeDescription()), zap.Error(err))
 }
 
 // HasSynced says that everything which was there at the start has been handed on.
