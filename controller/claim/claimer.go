@@ -102,7 +102,7 @@ func (c *Claimer) podChanged(e pool.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	if claimedNow(e, now) && !c.isOurs(e) && !c.counted.done(e.New.UID) {
+	if claimedNow(e, now) && !c.counted.done(e.New.UID) && !c.isOurs(e) {
 		c.cfg.Tenants.Saw(e.New.Tenant, now)
 	}
 	if e.New == nil {

@@ -50,7 +50,8 @@ func (c *Claimer) sizeOf(k poolKey) int {
 }
 
 // countedPods are UIDs of pods that this replica has claimed and counted, until
-// the View has shown the claim.
+// the View has shown the claim; or the pod's end, where it had shown the claim
+// before the API server's reply was there.
 type countedPods map[string]struct{}
 
 // done forgets the pod; it tells whether it was counted.
