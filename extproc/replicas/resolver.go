@@ -25,8 +25,9 @@ const (
 	// DefaultEvery is soon against a rollout, and one question a second is
 	// little for a cluster's DNS.
 	DefaultEvery = time.Second
-	// DefaultSilence is more than two of the controllers' pings.
-	DefaultSilence = 2500 * time.Millisecond
+	// DefaultSilence is two of the controllers' pings: a replica that does not
+	// get to run for a second longer than that is of no use to those who wait.
+	DefaultSilence = 2 * time.Second
 )
 
 // Options of DialOptions; the zero value is good.
