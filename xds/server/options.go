@@ -97,8 +97,8 @@ type Endpoint = resource.Endpoint
 
 // Age of connections and pings; see ServerOptions.
 const (
-	maxConnectionAge   = 5 * time.Minute // gRPC adds a jitter of 10 % either way
-	connectionAgeGrace = time.Minute     // above the longest GetInstance
+	maxConnectionAge   = 5 * time.Minute        // gRPC adds a jitter of 10 % either way
+	connectionAgeGrace = time.Minute            // above the longest GetInstance
 	clientPingInterval = 500 * time.Millisecond // what a client may do at most: Envoy pings each second, give or take
 	// By these pings a client that hears nothing for some of them knows that
 	// this replica is dead: grpc-go's own are ten seconds apart. It is the
