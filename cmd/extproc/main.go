@@ -9,18 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/resolver/dns"
 )
 
-// resolveAgain is how soon the controllers' name may be looked up again after a
-// connection was lost; gRPC's 30 s would outlast every waiting request.
-const resolveAgain = time.Second
-
 func main() {
-	dns.SetMinResolutionInterval(resolveAgain) // of the whole process, before anything runs
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newCommand().ExecuteContext(ctx)
 	stop()

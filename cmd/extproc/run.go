@@ -27,6 +27,7 @@ import (
 	"skipper/extproc/hold"
 	"skipper/extproc/metrics"
 	"skipper/extproc/release"
+	"skipper/extproc/replicas"
 	"skipper/extproc/stream"
 	"skipper/extproc/table"
 )
@@ -87,8 +88,8 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	target := "dns:///" + net.JoinHostPort(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
-	conn, err := controller.Dial(target, creds)
+	target := replicas.Target(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
+	conn, err := controller.Dial(target, creds, replicas.DialOptions(replicas.Options{})...)
 	if err != nil {
 		return nil, err
 	}

@@ -38,9 +38,9 @@ const ServiceConfig = `{
   ]
 }`
 
-// Dial prepares a connection to target ("dns:///host:port"); it connects on
-// first use. Each address is watched by pings, so that a controller that
-// vanished without a word is given up within seconds.
+// Dial prepares a connection to target; it connects on first use. Pings find out
+// a controller that vanished without a word; extra, such as those of package
+// replicas, may do so sooner.
 func Dial(target string, creds credentials.TransportCredentials, extra ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),

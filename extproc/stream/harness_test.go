@@ -274,8 +274,8 @@ func function(tenant string) *skipperpb.Function {
 	return &skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: tenant, Scale: &skipperpb.Scale{MaxInstances: 5}}
 }
 
-func oneshot(tenant string) *skipperpb.Function {
-	f := function(tenant)
+func oneshot() *skipperpb.Function {
+	f := function("t")
 	f.Oneshot = true
 	return f
 }

@@ -84,7 +84,7 @@ func TestOneshotsGetAPodEachAndReleaseIt(t *testing.T) {
 	var calls []*call
 	got := map[string]bool{}
 	for range 5 {
-		calls = append(calls, r.ask(t, oneshot("t")))
+		calls = append(calls, r.ask(t, oneshot()))
 	}
 	for _, c := range calls {
 		got[c.instance()] = true
@@ -108,7 +108,7 @@ func TestOneshotsGetAPodEachAndReleaseIt(t *testing.T) {
 
 func TestLostStreamKeepsItsCountAndItsOneshot(t *testing.T) {
 	r := newRig(t, &fakeController{answer: always})
-	c := r.ask(t, oneshot("t"))
+	c := r.ask(t, oneshot())
 	uid := c.instance()
 	c.cancel()
 	until(t, "the lost stream is over", func() bool { return r.metric(t, "skipper_extproc_stream_ends_total", "lost") == 1 })
@@ -148,7 +148,7 @@ func TestOneshotThatComesTooLateIsReleased(t *testing.T) {
 		<-gate // deaf to ctx
 		return always(ctx, n, q)
 	}})
-	c := r.ask(t, oneshot("t"))
+	c := r.ask(t, oneshot())
 	<-r.called
 	c.over()
 	close(gate)
