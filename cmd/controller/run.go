@@ -15,7 +15,9 @@ import (
 	"skipper/controller/acquire"
 	"skipper/controller/assign"
 	"skipper/controller/claim"
+	"skipper/controller/forward"
 	"skipper/controller/heartbeat"
+	"skipper/controller/limit"
 	"skipper/controller/pool"
 	"skipper/controller/publish"
 	"skipper/controller/retire"
@@ -39,8 +41,11 @@ type process struct {
 	view      *pool.View
 	functions *pool.Parser
 	watch     *watch.Watch
-	ring      *ring.Members
 	beats     *heartbeat.Store
+	ring      *ring.Members
+	peers     *forward.Peers
+	forwarder *forward.Forwarder
+	members   membership
 
 	claimer     *claim.Claimer
 	acquirer    *acquire.Acquirer
@@ -68,8 +73,9 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	if err := p.buildActors(c); err != nil {
 		return err
 	}
+	p.buildRing(l)
 	p.buildXDS()
-	p.buildGRPC(namespaces)
+	p.buildGRPC(c, namespaces)
 	logger.Info("serving", zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("web", l.web.Addr()),
 		zap.String("pod_ip", s.PodIP), zap.Strings("function_namespaces", namespaces))
 	err = p.serve(ctx, l)
@@ -82,15 +88,19 @@ func (p *process) buildState() {
 	p.policy = scale.Policy{HeartbeatTimeout: p.HeartbeatTimeout, Stabilization: p.DownscaleStabilization, StartedAt: time.Now()}
 	p.view = pool.NewView()
 	p.functions = pool.NewParser(pool.DefaultParserSize)
-	p.ring = ring.NewMembers(p.HashRingWaitTime)
 	p.beats = heartbeat.NewStore(p.HeartbeatTimeout, heartbeat.DefaultLimits())
 }
 
 func (p *process) buildWatch(c clients, namespaces []string) error {
-	w, err := watch.New(watch.Config{
+	cfg := watch.Config{
 		Client: c.background, FunctionNamespaces: namespaces, View: p.view, Functions: p.functions,
+		OwnNamespace: p.Namespace, OwnSelector: p.ControllerSelector, OwnPods: p.sawReplicas,
 		Registerer: p.registry, Log: p.logger,
-	})
+	}
+	if p.SingleControllerMode {
+		cfg.OwnPods = nil
+	}
+	w, err := watch.New(cfg)
 	p.watch = w
 	return err
 }
@@ -106,7 +116,11 @@ func (p *process) buildActors(c clients) error {
 		return err
 	}
 	stages := claim.NewMetrics(p.registry)
-	p.claimer = claim.New(claim.Config{Pods: c.urgent, View: p.view, Functions: p.functions, Metrics: stages, Log: p.logger})
+	p.claimer = claim.New(claim.Config{
+		Pods: c.urgent, View: p.view, Functions: p.functions, Spread: p.spread,
+		Tenants: limit.NewTenants(p.TenantClaimsPerMinute, limit.DefaultTenants), Reserve: p.PoolReserve,
+		Metrics: stages, Log: p.logger,
+	})
 	p.retirer = retire.New(retire.Config{
 		Pods: c.background.CoreV1(), View: p.view, Functions: p.functions,
 		Limits:   retire.Limits{Settle: settle, Timeout: p.DrainTimeout},
@@ -134,7 +148,7 @@ func (p *process) buildXDS() {
 	p.publisher = publish.New(p.view, p.xds, source, p.logger.Named("publish"), p.registry)
 }
 
-func (p *process) buildGRPC(namespaces []string) {
+func (p *process) buildGRPC(c clients, namespaces []string) {
 	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, xdsserver.ServerOptions()...)
 	p.xds.Register(p.grpc)
 	p.health = server.New(server.Options{
@@ -142,7 +156,7 @@ func (p *process) buildGRPC(namespaces []string) {
 		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
 	}, server.Deps{
 		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
-		Logger: p.logger.Named("server"), Registerer: p.registry,
+		Forwarder: p.forwarder, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
 	}).Register(p.grpc)
 }
 
@@ -193,6 +207,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 		<-ctx.Done()
 		p.stopServing()
 		stop()
+		p.peers.Close()
 		return nil
 	})
 	return g.Wait()

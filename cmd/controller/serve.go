@@ -25,7 +25,7 @@ func (p *process) publish(ctx, background context.Context) error {
 		if ctx.Err() != nil {
 			return
 		}
-		p.ring.Set(p.PodIP)
+		p.setServing(true)
 		server.SetServing(p.health, true)
 		p.ready.is.Store(true)
 		p.logger.Info("ready", zap.Duration("after", time.Since(p.policy.StartedAt)))
@@ -51,17 +51,17 @@ func (p *process) synced(ctx context.Context) bool {
 	return err == nil
 }
 
-// stopServing takes the controller out of use, and returns when no call is left
+// stopServing takes the controller off the ring and out of use, and returns when no call is left
 // or their time is over. xDS streams never end by themselves: they are closed
 // first, so that Envoys and extprocs go to another replica at once.
 func (p *process) stopServing() {
 	p.ready.is.Store(false)
+	p.setServing(false)
 	p.health.Shutdown()
 	hard := time.AfterFunc(p.callGrace(), p.grpc.Stop)
 	defer hard.Stop()
 	p.xds.Close()
 	p.grpc.GracefulStop()
-	p.ring.Set()
 }
 
 // serveGRPC serves until stopServing, which may come first.

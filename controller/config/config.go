@@ -39,6 +39,7 @@ type Config struct {
 
 	HashRingWaitTime     time.Duration
 	SingleControllerMode bool
+	ControllerSelector   string
 
 	HeartbeatTimeout              time.Duration
 	ScaleInterval                 time.Duration
@@ -63,7 +64,7 @@ func Default() *Config {
 		Host: "0.0.0.0", Port: 50051, WebPort: 8080, ShutdownTimeout: 5 * time.Second,
 		KubeconfigQPS: 100, KubeconfigBurst: 200,
 		FunctionAssignPath: "/__skipper/assign", FunctionAssignTimeout: 30 * time.Second,
-		HashRingWaitTime: 10 * time.Second,
+		HashRingWaitTime: 10 * time.Second, ControllerSelector: "app.kubernetes.io/name=skipper-controller",
 		HeartbeatTimeout: 90 * time.Second, ScaleInterval: 15 * time.Second,
 		Tolerance: 0.1, InitialReadinessDelay: 30 * time.Second, DownscaleStabilization: 90 * time.Second,
 		MaxConcurrentStaleReplacement: 10, DrainTimeout: 5 * time.Minute, TableStaleness: 5 * time.Minute,
@@ -93,6 +94,7 @@ func (c *Config) addServingFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PodIP, "pod-ip", c.PodIP, "`IP` of this controller's pod, by which it stands on the ring (required)")
 	fs.DurationVar(&c.HashRingWaitTime, "hash-ring-wait-time", c.HashRingWaitTime, "`time` that a call waits while no controller is on the ring; 0 does not wait")
 	fs.BoolVar(&c.SingleControllerMode, "single-controller-mode", c.SingleControllerMode, "be alone on the ring, whatever other controllers there are")
+	fs.StringVar(&c.ControllerSelector, "controller-selector", c.ControllerSelector, "`labels` by which the controllers' own pods are found, in --namespace")
 }
 
 func (c *Config) addKubernetesFlags(fs *pflag.FlagSet) {

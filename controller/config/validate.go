@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -50,6 +51,8 @@ func (c *Config) validateServing(p *problems) {
 	_, err = netip.ParseAddr(c.PodIP)
 	p.check(err == nil, "pod-ip", "%q: set the IP address of the controller's pod", c.PodIP)
 	p.notNegative("hash-ring-wait-time", c.HashRingWaitTime)
+	selector, err := labels.Parse(c.ControllerSelector)
+	p.check(err == nil && !selector.Empty(), "controller-selector", "%q: use a label selector such as app.kubernetes.io/name=skipper-controller", c.ControllerSelector)
 	p.check(c.KubeconfigQPS > 0, "kubeconfig-qps", "%v: use a number above 0", c.KubeconfigQPS)
 	p.check(c.KubeconfigBurst > 0, "kubeconfig-burst", "%d: use a number above 0", c.KubeconfigBurst)
 }

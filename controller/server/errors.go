@@ -16,10 +16,19 @@ import (
 	"skipper/proto/reason"
 )
 
-// statusOf is the one place where errors of ours become statuses.
-func statusOf(err error) error {
+// statusOf is the one place where errors of ours become statuses; those of
+// another replica stay as they came. The context is the caller's own: where
+// something was cancelled although the caller waits, this replica is stopping.
+func statusOf(ctx context.Context, err error) error {
 	var a *acquire.Error
+	var given interface{ GRPCStatus() *status.Status }
 	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &given):
+		return given.GRPCStatus().Err()
+	case errors.Is(err, context.Canceled) && ctx.Err() == nil:
+		return reason.Error(codes.Unavailable, reason.ControllerUnavailable, "controller is stopping: ask again, another replica answers")
 	case errors.Is(err, ring.ErrEmpty):
 		return reason.Error(codes.Unavailable, reason.ControllerUnavailable, err.Error())
 	case errors.Is(err, retire.ErrNotTheFunctions):
@@ -42,6 +51,8 @@ func acquireStatus(a *acquire.Error, message string) error {
 		return deploymentNotFound(message)
 	case acquire.AssignRejected:
 		return withRetry(reason.Error(codes.FailedPrecondition, reason.AssignRejected, message), a.RetryAfter)
+	case acquire.LimitReached:
+		return withRetry(reason.Error(codes.ResourceExhausted, reason.LimitReached, message), a.RetryAfter)
 	case acquire.PoolEmpty, acquire.Unfinished:
 		if errors.Is(a.Err, context.Canceled) {
 			return status.Error(codes.Canceled, message)

@@ -41,7 +41,7 @@ func FuzzHeartbeat(f *testing.F) {
 		p := &parts{}
 		s := New(Options{Namespaces: []string{"prod"}}, Deps{
 			Pods: pool.NewView(), Ring: ring.NewMembers(0), Heartbeats: heartbeat.NewStore(time.Minute, limits),
-			Acquirer: p, Retirer: p, Supervisors: p, Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
+			Acquirer: p, Retirer: p, Supervisors: p, Forwarder: told{parts: p}, Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
 		})
 		_, err := s.Heartbeat(t.Context(), r)
 		if code := status.Code(err); code != codes.OK && code != codes.InvalidArgument {

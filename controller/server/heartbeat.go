@@ -15,7 +15,11 @@ import (
 // maxID bounds router_id, router_ip and envoy_node_id, in bytes.
 const maxID = 253
 
-// Heartbeat notes which functions a router uses. Functions that are invalid or
+// maxForwardedFor bounds forwarded_for; no ring is nearly as large.
+const maxForwardedFor = 1000
+
+// Heartbeat notes which functions a router uses, and tells the other replicas.
+// Functions that are invalid or
 // not managed are ignored and counted, so that one of them does not take the
 // others along.
 func (s *Server) Heartbeat(_ context.Context, r *skipperpb.HeartbeatRequest) (*skipperpb.HeartbeatResponse, error) {
@@ -23,11 +27,18 @@ func (s *Server) Heartbeat(_ context.Context, r *skipperpb.HeartbeatRequest) (*s
 	if id == "" || max(len(r.GetRouterId()), len(r.GetRouterIp()), len(r.GetEnvoyNodeId())) > maxID {
 		return nil, status.Errorf(codes.InvalidArgument, "set router_ip or router_id, each and envoy_node_id at most %d bytes", maxID)
 	}
+	if n := len(r.GetForwardedFor()); n > maxForwardedFor {
+		return nil, status.Errorf(codes.InvalidArgument, "forwarded_for has %d addresses, at most %d are taken", n, maxForwardedFor)
+	}
 	valid := s.valid(r.GetHeartbeats())
-	out := s.Heartbeats.Record(&skipperpb.HeartbeatRequest{
+	checked := &skipperpb.HeartbeatRequest{
 		RouterIp: r.GetRouterIp(), RouterId: r.GetRouterId(), EnvoyNodeId: r.GetEnvoyNodeId(),
-		Goodbye: r.GetGoodbye(), Heartbeats: valid,
-	}, time.Now())
+		Goodbye: r.GetGoodbye(), Heartbeats: valid, ForwardedFor: r.GetForwardedFor(),
+	}
+	out := s.Heartbeats.Record(checked, time.Now())
+	if len(valid) > 0 || r.GetGoodbye() {
+		s.Forwarder.Heartbeat(checked)
+	}
 	s.count(out, len(r.GetHeartbeats())-len(valid))
 	if out.Accepted > 0 {
 		for _, h := range valid {

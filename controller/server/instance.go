@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -25,20 +26,33 @@ func (s *Server) GetInstance(ctx context.Context, r *skipperpb.GetInstanceReques
 	if n := len(r.GetExcludeInstanceNames()); n > maxExcluded {
 		return nil, status.Errorf(codes.InvalidArgument, "exclude_instance_names has %d names, at most %d are taken", n, maxExcluded)
 	}
-	ctx, cancel := within(ctx, time.Now())
+	bounded, cancel := within(ctx, time.Now())
 	defer cancel()
-	if err := s.place(ctx, f); err != nil {
-		return nil, statusOf(err)
+	if !s.warm(r) {
+		if answer, done, err := s.Forwarder.GetInstance(bounded, r); done || err != nil {
+			return answer, statusOf(ctx, err)
+		}
 	}
 	if err := s.checkDeployment(f); err != nil {
 		return nil, err
 	}
 	s.Supervisors.Touch(f)
-	p, err := s.Acquirer.GetOrAcquire(ctx, f, r.GetExcludeInstanceNames())
+	p, err := s.Acquirer.GetOrAcquire(bounded, f, r.GetExcludeInstanceNames())
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, statusOf(ctx, err)
 	}
 	return &skipperpb.GetInstanceResponse{Instance: pool.Instance(p, s.opts.Shards)}, nil
+}
+
+// warm tells whether this replica sees an instance to answer with; nobody else
+// needs to be asked then.
+func (s *Server) warm(r *skipperpb.GetInstanceRequest) bool {
+	if r.GetFunction().GetOneshot() {
+		return false
+	}
+	return slices.ContainsFunc(s.Pods.Instances(fn.KeyOf(r.GetFunction())), func(p pool.Pod) bool {
+		return p.Routable() && !slices.Contains(r.GetExcludeInstanceNames(), p.Name)
+	})
 }
 
 // Scale brings the function to the given number of instances, within its
@@ -51,18 +65,18 @@ func (s *Server) Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipper
 	if f.GetOneshot() {
 		return nil, status.Error(codes.InvalidArgument, "a oneshot function has one pod per request and is not scaled")
 	}
-	ctx, cancel := within(ctx, time.Now())
+	bounded, cancel := within(ctx, time.Now())
 	defer cancel()
-	if err := s.place(ctx, f); err != nil {
-		return nil, statusOf(err)
+	if answer, done, err := s.Forwarder.Scale(bounded, r); done || err != nil {
+		return answer, statusOf(ctx, err)
 	}
 	if err := s.checkDeployment(f); err != nil {
 		return nil, err
 	}
 	desired := min(r.GetDesiredInstances(), f.GetScale().GetMaxInstances())
-	pods, err := s.Supervisors.Scale(ctx, f, int(desired), r.GetReason().String())
+	pods, err := s.Supervisors.Scale(bounded, f, int(desired), r.GetReason().String())
 	if err != nil {
-		return nil, statusOf(err)
+		return nil, statusOf(ctx, err)
 	}
 	return &skipperpb.ScaleResponse{Instances: s.instances(pods)}, nil
 }
@@ -77,20 +91,24 @@ func (s *Server) instances(pods []pool.Pod) []*skipperpb.Instance {
 
 // ReleaseInstance deletes a oneshot's pod and drains any other. A pod that is
 // gone is a success; one that is not the named function's is never touched.
+// Whoever is asked does it, also for a pod that another replica has only just
+// claimed.
 func (s *Server) ReleaseInstance(ctx context.Context, r *skipperpb.ReleaseInstanceRequest) (*skipperpb.ReleaseInstanceResponse, error) {
 	i := r.GetInstance()
 	if err := s.checkRelease(i); err != nil {
 		return nil, err
 	}
-	p, ok := s.named(i)
-	if !ok {
+	p, ok, err := s.named(ctx, i)
+	switch {
+	case err != nil:
+		return nil, statusOf(ctx, err)
+	case !ok:
 		return &skipperpb.ReleaseInstanceResponse{}, nil
-	}
-	if p.Key != fn.KeyOf(i.GetFunction()) {
+	case p.Key != fn.KeyOf(i.GetFunction()):
 		return nil, status.Errorf(codes.FailedPrecondition, "pod %s/%s is not the function's: nothing was done", p.Namespace, p.Name)
 	}
 	if err := s.release(ctx, p); err != nil {
-		return nil, statusOf(err)
+		return nil, statusOf(ctx, err)
 	}
 	return &skipperpb.ReleaseInstanceResponse{}, nil
 }
@@ -103,9 +121,20 @@ func (s *Server) checkRelease(i *skipperpb.Instance) error {
 	return s.checkNamespace(f.GetNamespace())
 }
 
-// named finds the pod by UID, or by name where the caller knows no UID. A pod
+// named finds the pod that is meant; false: it is gone. Where this replica does
+// not see it as the function's, the API server is asked.
+func (s *Server) named(ctx context.Context, i *skipperpb.Instance) (pool.Pod, bool, error) {
+	p, ok := s.seen(i)
+	if i.GetName() == "" || ok && p.Key == fn.KeyOf(i.GetFunction()) {
+		return p, ok, nil
+	}
+	p, ok, err := s.Live(ctx, i.GetFunction().GetNamespace(), i.GetName())
+	return p, ok && (i.GetUid() == "" || i.GetUid() == p.UID), err
+}
+
+// seen finds the pod by UID, or by name where the caller knows no UID. A pod
 // that has only the name in common is another one, so the one meant is gone.
-func (s *Server) named(i *skipperpb.Instance) (pool.Pod, bool) {
+func (s *Server) seen(i *skipperpb.Instance) (pool.Pod, bool) {
 	if i.GetUid() == "" {
 		return s.Pods.Named(i.GetFunction().GetNamespace(), i.GetName())
 	}
@@ -113,7 +142,18 @@ func (s *Server) named(i *skipperpb.Instance) (pool.Pod, bool) {
 	return p, ok && (i.GetName() == "" || i.GetName() == p.Name)
 }
 
+// errUnseen is for a pod that cannot be drained, because this replica could not
+// tell when it is empty.
+var errUnseen = status.Error(codes.Unavailable, "this replica has not seen the pod yet: ask again, another replica has")
+
 func (s *Server) release(ctx context.Context, p pool.Pod) error {
+	if _, known := s.Pods.Pod(p.UID); !known {
+		if !p.Key.Oneshot {
+			return errUnseen
+		}
+		s.Retirer.DeleteSoon(p, "released by its router")
+		return nil
+	}
 	if p.Key.Oneshot {
 		if err := s.Retirer.Delete(ctx, p, "released by its router"); err != nil {
 			return fmt.Errorf("release instance %s/%s: %w", p.Namespace, p.Name, err)

@@ -2,9 +2,9 @@
 // send, asks the parts that know, and turns what they say into gRPC statuses
 // with a reason. It decides nothing itself and keeps no state.
 //
-// Until the ring has a member, calls that need the responsible replica wait for
-// one (--hash-ring-wait-time), so a controller that has just started answers
-// them as soon as it can.
+// A call that needs the responsible replica goes to the Forwarder first, which
+// has another replica answer it or says that it is to be executed here. A
+// function that has an instance is answered from what this replica sees.
 package server
 
 import (
@@ -42,6 +42,17 @@ type acquirer interface {
 type retirer interface {
 	Drain(ctx context.Context, p pool.Pod, reason string) error
 	Delete(ctx context.Context, p pool.Pod, reason string) error
+	// DeleteSoon also takes pods that this replica has not seen yet.
+	DeleteSoon(p pool.Pod, reason string)
+}
+
+// forwarder takes calls to the responsible replica: *forward.Forwarder.
+type forwarder interface {
+	// GetInstance and Scale return false where the call is to be executed here.
+	GetInstance(ctx context.Context, r *skipperpb.GetInstanceRequest) (*skipperpb.GetInstanceResponse, bool, error)
+	Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipperpb.ScaleResponse, bool, error)
+	// Heartbeat tells the other replicas, without waiting for them.
+	Heartbeat(r *skipperpb.HeartbeatRequest)
 }
 
 // supervisors scale functions: *supervise.Supervisors.
@@ -76,8 +87,13 @@ type Deps struct {
 	Acquirer    acquirer
 	Retirer     retirer
 	Supervisors supervisors
-	Logger      *zap.Logger
-	Registerer  prometheus.Registerer
+	Forwarder   forwarder
+	// Live reads a pod from the API server, and makes Pods show what it read if
+	// they know the pod; false: there is none. Other replicas' claims are found
+	// so before the informer shows them.
+	Live       func(ctx context.Context, namespace, name string) (pool.Pod, bool, error)
+	Logger     *zap.Logger
+	Registerer prometheus.Registerer
 }
 
 // Server implements skipperpb.ControllerServiceServer. Safe for concurrent use.
@@ -126,8 +142,8 @@ func (s *Server) checkNamespace(namespace string) error {
 	return nil
 }
 
-// checkDeployment is for after the ring has a member: before that this replica
-// has not seen everything.
+// checkDeployment is for what is executed here: before a replica is on the ring
+// it has not seen everything.
 func (s *Server) checkDeployment(f *skipperpb.Function) error {
 	if !s.Pods.Known(f.GetNamespace(), f.GetDeployment()) {
 		return deploymentNotFound(fmt.Sprintf(
@@ -135,14 +151,6 @@ func (s *Server) checkDeployment(f *skipperpb.Function) error {
 			f.GetDeployment(), f.GetNamespace(), pool.LabelDeployment, f.GetDeployment()))
 	}
 	return nil
-}
-
-// place waits until somebody is responsible for f. Every replica is on the ring
-// alone so far, so that is always this one; where it is another, the call is
-// to be forwarded from here.
-func (s *Server) place(ctx context.Context, f *skipperpb.Function) error {
-	_, err := s.Ring.Owner(ctx, fn.KeyOf(f).Hash())
-	return err
 }
 
 // margin is kept of the caller's time, so that the cause arrives before the

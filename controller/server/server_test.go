@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/acquire"
+	"skipper/controller/forward"
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
 	"skipper/controller/retire"
@@ -46,6 +47,10 @@ type parts struct {
 	heard    []string
 	retired  []string
 	excluded []string
+
+	api       map[string]pool.Pod // by name
+	apiFails  error
+	forwarded []string
 }
 
 func (p *parts) note(list *[]string, s string) {
@@ -70,6 +75,26 @@ func (p *parts) Delete(_ context.Context, pod pool.Pod, _ string) error {
 	p.note(&p.retired, "delete "+pod.UID)
 	return p.retire
 }
+func (p *parts) DeleteSoon(pod pool.Pod, _ string) { p.note(&p.retired, "delete soon "+pod.UID) }
+
+// live is what the API server has of pods.
+func (p *parts) live(_ context.Context, _, name string) (pool.Pod, bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pod, ok := p.api[name]
+	return pod, ok, p.apiFails
+}
+
+// told wraps a Forwarder to note which heartbeats others are told of.
+type told struct {
+	*forward.Forwarder
+	parts *parts
+}
+
+func (f told) Heartbeat(r *skipperpb.HeartbeatRequest) {
+	f.parts.note(&f.parts.forwarded, fmt.Sprint(r.GetRouterIp(), " ", len(r.GetHeartbeats()), " ", r.GetForwardedFor()))
+}
+
 func (p *parts) Touch(f *skipperpb.Function) { p.note(&p.touched, f.GetTenant()) }
 func (p *parts) Heard(f *skipperpb.Function) { p.note(&p.heard, f.GetTenant()) }
 
@@ -93,12 +118,18 @@ func serve(t *testing.T) *fixture {
 	x := &fixture{parts: &parts{}, view: pool.NewView(), registry: prometheus.NewRegistry()}
 	members := ring.NewMembers(20 * time.Millisecond)
 	members.Set("10.0.0.1")
+	counts := forward.NewMetrics(x.registry)
+	peers := forward.NewPeers(forward.PeersConfig{Self: "10.0.0.1", Metrics: counts, Log: zap.NewNop()})
+	t.Cleanup(peers.Close)
+	forwarder := forward.New(forward.Config{
+		Self: "10.0.0.1", Ring: members, Peers: peers, Serving: func() bool { return true }, Metrics: counts, Log: zap.NewNop(),
+	})
 	x.server = New(Options{
 		Namespaces: []string{"prod"}, MaxInstancesLimit: 10, Shards: 4, PodIP: "10.0.0.1", StartedAt: time.Unix(1700000000, 0),
 		Config: []*skipperpb.ConfigValue{{Name: "port", Value: "50051"}},
 	}, Deps{
 		Pods: x.view, Ring: members, Heartbeats: heartbeat.NewStore(time.Minute, heartbeat.Limits{}),
-		Acquirer: x.parts, Retirer: x.parts, Supervisors: x.parts, Logger: zap.NewNop(), Registerer: x.registry,
+		Acquirer: x.parts, Retirer: x.parts, Supervisors: x.parts, Forwarder: told{forwarder, x.parts}, Live: x.live, Logger: zap.NewNop(), Registerer: x.registry,
 	})
 	g := NewGRPC(zap.NewNop(), x.registry)
 	SetServing(x.server.Register(g), true)
@@ -178,6 +209,8 @@ func TestGetInstanceRefusals(t *testing.T) {
 		{"pool empty", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.PoolEmpty, Message: "0 of 3 pods", Err: context.DeadlineExceeded}, codes.DeadlineExceeded, reason.HoldTimeout, "0 of 3 pods"},
 		{"unfinished", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.Unfinished, Message: "slow", Err: context.DeadlineExceeded}, codes.DeadlineExceeded, reason.HoldTimeout, "slow"},
 		{"gone in between", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.DeploymentNotFound, Message: "gone"}, codes.NotFound, reason.DeploymentNotFound, "gone"},
+		{"limit of claims", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.LimitReached, Message: "600 claims", RetryAfter: time.Second}, codes.ResourceExhausted, reason.LimitReached, "600 claims"},
+		{"stopping", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.Internal, Message: "stopping", Err: context.Canceled}, codes.Unavailable, reason.ControllerUnavailable, "another replica"},
 		{"never possible", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.InvalidFunction, Message: "large"}, codes.InvalidArgument, reason.HeaderInvalid, "large"},
 		{"API server refuses", &skipperpb.GetInstanceRequest{Function: function("t")}, &acquire.Error{Cause: acquire.Refused, Message: "forbidden"}, codes.Internal, reason.Internal, "forbidden"},
 		{"unknown fault", &skipperpb.GetInstanceRequest{Function: function("t")}, errors.New("odd"), codes.Internal, reason.Internal, "odd"},
@@ -248,9 +281,12 @@ func TestWithinBoundsTheWait(t *testing.T) {
 func TestEmptyRingIsUnavailable(t *testing.T) {
 	x := serve(t)
 	x.server.Ring.Set()
-	_, err := x.client.GetInstance(t.Context(), &skipperpb.GetInstanceRequest{Function: function("t")})
+	_, err := x.client.GetInstance(t.Context(), &skipperpb.GetInstanceRequest{Function: function("cold")})
 	if status.Code(err) != codes.Unavailable || reason.Of(err) != reason.ControllerUnavailable {
 		t.Errorf("GetInstance: %v, want UNAVAILABLE, controller_unavailable", err)
+	}
+	if _, err := x.client.GetInstance(t.Context(), &skipperpb.GetInstanceRequest{Function: function("t")}); err != nil {
+		t.Errorf("GetInstance of a warm function: %v, want it answered", err)
 	}
 	_, err = x.client.Scale(t.Context(), &skipperpb.ScaleRequest{Function: function("t"), DesiredInstances: 1})
 	if status.Code(err) != codes.Unavailable {
@@ -305,16 +341,27 @@ func TestReleaseInstance(t *testing.T) {
 		{"uid of another name", name(function("t"), "name-one", "pod-1"), codes.OK, ""},
 		{"another tenant's", name(function("u"), "name-pod-1", "pod-1"), codes.FailedPrecondition, ""},
 		{"not the oneshot", name(oneshot(), "name-pod-1", "pod-1"), codes.FailedPrecondition, ""},
-		{"unassigned", name(function("t"), "name-idle", "idle"), codes.FailedPrecondition, ""},
+		{"of nobody we know of", name(function("t"), "name-idle", "idle"), codes.FailedPrecondition, ""},
 		{"nothing named", nil, codes.InvalidArgument, ""},
 		{"no pod named", name(function("t"), "", ""), codes.InvalidArgument, ""},
 		{"namespace not managed", name(elsewhere, "name-pod-1", "pod-1"), codes.NotFound, ""},
+		{"oneshot claimed elsewhere a moment ago", name(oneshot(), "name-idle", "idle"), codes.OK, "delete idle"},
+		{"claimed elsewhere a moment ago", name(function("v"), "name-idle2", "idle2"), codes.OK, "drain idle2"},
+		{"oneshot not seen here", name(oneshot(), "name-new", "new"), codes.OK, "delete soon new"},
+		{"not seen here", name(function("t"), "name-new2", "new2"), codes.Unavailable, ""},
+		{"not seen here, another's", name(oneshot(), "name-new2", "new2"), codes.FailedPrecondition, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			x := serve(t)
 			x.view.Apply(readyPod(oneshot(), "one"))
-			x.view.Apply(pool.Pod{Namespace: "prod", Name: "name-idle", UID: "idle", Deployment: "echo"})
+			x.api = map[string]pool.Pod{}
+			for _, idle := range []string{"idle", "idle2"} {
+				x.view.Apply(pool.Pod{Namespace: "prod", Name: "name-" + idle, UID: idle, Deployment: "echo"})
+			}
+			for uid, f := range map[string]*skipperpb.Function{"idle": oneshot(), "idle2": function("v"), "pod-1": function("t"), "new": oneshot(), "new2": function("t")} {
+				x.api["name-"+uid] = readyPod(f, uid)
+			}
 			_, err := x.client.ReleaseInstance(t.Context(), &skipperpb.ReleaseInstanceRequest{Instance: tt.instance})
 			if got := strings.Join(x.retired, ", "); status.Code(err) != tt.code || got != tt.want {
 				t.Errorf("ReleaseInstance = %v, did %q, want %s and %q", err, got, tt.code, tt.want)
@@ -341,7 +388,7 @@ func TestHeartbeat(t *testing.T) {
 	x := serve(t)
 	bad, tooMany, elsewhere := function(""), function("v"), function("w")
 	tooMany.Scale.MaxInstances, elsewhere.Namespace = 11, "other"
-	r := &skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1"}
+	r := &skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1", ForwardedFor: []string{"10.0.0.7"}}
 	for _, f := range []*skipperpb.Function{function("t"), bad, nil, tooMany, elsewhere, function("u")} {
 		r.Heartbeats = append(r.Heartbeats, &skipperpb.Heartbeat{Function: f, InFlightRequests: 3})
 	}
@@ -354,10 +401,13 @@ func TestHeartbeat(t *testing.T) {
 	if n := x.server.Heartbeats.InFlight(fn.KeyOf(function("u")), time.Now()); n != 3 {
 		t.Errorf("%d in flight, want 3", n)
 	}
+	if got := strings.Join(x.forwarded, "; "); got != "10.9.0.1 2 [10.0.0.7]" {
+		t.Errorf("others were told %q, want once of the valid ones", got)
+	}
 	if n := testutil.ToFloat64(x.server.heard.WithLabelValues("invalid")); n != 4 {
 		t.Errorf("%v invalid heartbeats counted, want 4", n)
 	}
-	for _, r := range []*skipperpb.HeartbeatRequest{{}, {RouterId: strings.Repeat("x", 254)}, {RouterIp: "10.9.0.1", EnvoyNodeId: strings.Repeat("x", 254)}} {
+	for _, r := range []*skipperpb.HeartbeatRequest{{}, {RouterId: strings.Repeat("x", 254)}, {RouterIp: "10.9.0.1", EnvoyNodeId: strings.Repeat("x", 254)}, {RouterIp: "10.9.0.1", ForwardedFor: make([]string, 1001)}} {
 		if _, err := x.client.Heartbeat(t.Context(), r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("Heartbeat = %v, want INVALID_ARGUMENT", err)
 		}
