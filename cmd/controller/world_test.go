@@ -59,13 +59,11 @@ type world struct {
 // startWorld runs a controller over a pool of n pods.
 func startWorld(t *testing.T, n int, change func(*config.Config)) *world {
 	t.Helper()
-	w := &world{t: t, api: fake.NewClientset(replicaSet()), status: http.StatusOK, posted: make(chan struct{}, 1000)}
+	w := newWorld(t)
 	for i := range n {
 		w.addPod(i)
 	}
-	cfg := config.Default()
-	cfg.Host, cfg.Port, cfg.WebPort, cfg.Namespace, cfg.PodIP = "127.0.0.1", 0, 0, "skipper-system", "10.0.0.1"
-	cfg.FunctionNamespaces, cfg.PasetoPrivateKey = []string{namespace}, privateKey(t)
+	cfg := testConfig(privateKey(t))
 	if change != nil {
 		change(cfg)
 	}
@@ -80,6 +78,18 @@ func startWorld(t *testing.T, n int, change func(*config.Config)) *world {
 	w.connect(l.grpc.Addr().String())
 	w.web = "http://" + l.web.Addr().String()
 	return w
+}
+
+// newWorld has an API server and no controller yet.
+func newWorld(t *testing.T) *world {
+	return &world{t: t, api: fake.NewClientset(replicaSet()), status: http.StatusOK, posted: make(chan struct{}, 1000)}
+}
+
+func testConfig(key string) *config.Config {
+	cfg := config.Default()
+	cfg.Host, cfg.Port, cfg.WebPort, cfg.Namespace, cfg.PodIP = "127.0.0.1", 0, 0, "skipper-system", "10.0.0.1"
+	cfg.FunctionNamespaces, cfg.PasetoPrivateKey = []string{namespace}, key
+	return cfg
 }
 
 func (w *world) run(cfg *config.Config, l listeners) {
