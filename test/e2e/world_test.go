@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -72,11 +73,34 @@ func run(m *testing.M) int {
 		w.dumpLogs(os.Stderr)
 		return 1
 	}
+	before := w.gatewayStarts()
 	code := m.Run()
+	if diff := cmp.Diff(before, w.gatewayStarts()); diff != "" {
+		fmt.Fprintf(os.Stderr, "FAIL: no test stops the gateway, yet its containers were started anew (-before +after):\n%s", diff)
+		code = 1
+	}
 	if code != 0 {
 		w.dumpLogs(os.Stderr)
 	}
 	return code
+}
+
+// gatewayStarts tells how often each container of the gateway was started anew.
+func (w *world) gatewayStarts() map[string]int32 {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	starts := map[string]int32{}
+	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
+	if err != nil {
+		starts[err.Error()]++
+		return starts
+	}
+	for _, p := range pods.Items {
+		for _, s := range p.Status.ContainerStatuses {
+			starts[p.Name+"/"+s.Name] = s.RestartCount
+		}
+	}
+	return starts
 }
 
 // spread raises the number of parallel tests where the command line does not set it.
