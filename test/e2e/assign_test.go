@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"net/http"
 	"testing"
 
 	"skipper/proto/reason"
@@ -24,7 +23,7 @@ func TestRefusedAssignment(t *testing.T) {
 	refused := p.function("")
 	refused.Tenant = badTenant
 	for _, a := range atOnce(10, func(int) answer { return p.get(t.Context(), refused, "/") }) {
-		wantRefusal(t, a, http.StatusServiceUnavailable, reason.AssignRejected)
+		wantUnavailable(t, a, reason.AssignRejected)
 	}
 	other := mustEcho(t, p.get(t.Context(), p.function("other"), "/"))
 	if other.PodUID == good.PodUID {
@@ -50,7 +49,7 @@ func TestPoolOutlivesATenantWhoKeepsAsking(t *testing.T) {
 	const replicas, requests = 3, 40
 	p := newWorld(t).newPool(t, replicas, withArgs("--refuse-assignment"))
 	for range requests {
-		wantRefusal(t, p.get(t.Context(), p.function("a"), "/"), http.StatusServiceUnavailable, reason.AssignRejected)
+		wantUnavailable(t, p.get(t.Context(), p.function("a"), "/"), reason.AssignRejected)
 	}
 	p.waitFree(t, replicas)
 	p.settle(t)

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -39,22 +40,18 @@ func TestGRPC(t *testing.T) {
 func TestGRPCRefusal(t *testing.T) {
 	t.Parallel()
 	calls := newWorld(t).grpcClient(t)
-	for _, row := range []struct {
-		name string
-		ctx  context.Context
-		want reason.Reason
-	}{
-		{"without header", t.Context(), reason.HeaderMissing},
-		{"unknown namespace", functionContext(t.Context(), &skipperpb.Function{
-			Namespace: "elsewhere", Deployment: "x", Tenant: "a", Scale: &skipperpb.Scale{MaxInstances: 1},
-		}), reason.NamespaceNotManaged},
-	} {
-		var header, trailer metadata.MD
-		_, err := calls.EmptyCall(row.ctx, &testgrpc.Empty{}, grpc.Header(&header), grpc.Trailer(&trailer))
-		got := strings.Join(append(header.Get(reason.Header), trailer.Get(reason.Header)...), ",")
-		if status.Code(err) == codes.OK || got != string(row.want) {
-			t.Errorf("%s: want reason %q: %v, header %v, trailer %v", row.name, row.want, err, header, trailer)
-		}
+	elsewhere := &skipperpb.Function{Namespace: "elsewhere", Deployment: "x", Tenant: "a", Scale: &skipperpb.Scale{MaxInstances: 1}}
+	wantGRPCRefusal(t.Context(), t, calls, reason.HeaderMissing)
+	wantGRPCRefusal(functionContext(t.Context(), elsewhere), t, calls, reason.NamespaceNotManaged)
+}
+
+func wantGRPCRefusal(ctx context.Context, t *testing.T, calls testgrpc.TestServiceClient, want reason.Reason) {
+	t.Helper()
+	var header, trailer metadata.MD
+	_, err := calls.EmptyCall(ctx, &testgrpc.Empty{}, grpc.Header(&header), grpc.Trailer(&trailer))
+	got := strings.Join(append(header.Get(reason.Header), trailer.Get(reason.Header)...), ",")
+	if status.Code(err) == codes.OK || got != string(want) {
+		t.Errorf("want reason %q: %v, header %v, trailer %v", want, err, header, trailer)
 	}
 }
 
@@ -114,7 +111,7 @@ func wantPingPong(ctx context.Context, t *testing.T, calls testgrpc.TestServiceC
 	if err := stream.CloseSend(); err != nil {
 		t.Error(err)
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("end of the stream: %v", err)
 	}
 }
@@ -131,7 +128,7 @@ func wantServerStream(ctx context.Context, t *testing.T, calls testgrpc.TestServ
 			t.Fatalf("want %d bytes, got %d, %v", want.GetSize(), len(got.GetPayload().GetBody()), err)
 		}
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("end of the stream: %v", err)
 	}
 }

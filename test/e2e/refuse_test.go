@@ -93,7 +93,7 @@ func TestEmptyPool(t *testing.T) {
 	p := newWorld(t).newPool(t, 0)
 	p.waitKnown(t, "a")
 	a := p.get(t.Context(), p.function("a"), "/")
-	wantRefusal(t, a, http.StatusServiceUnavailable, reason.HoldTimeout)
+	wantUnavailable(t, a, reason.HoldTimeout)
 	p.scale(t, 1)
 	p.waitFree(t, 1)
 	mustEcho(t, p.get(t.Context(), p.function("a"), "/"))
@@ -107,7 +107,7 @@ func TestEmptyPoolKeepsTheDeadlineOfTheClient(t *testing.T) {
 	p.waitKnown(t, "a")
 	r := p.request(t.Context(), http.MethodGet, p.function("a"), "/", nil)
 	r.Header.Set("Grpc-Timeout", "2S")
-	wantRefusal(t, p.send(r), http.StatusServiceUnavailable, reason.HoldTimeout)
+	wantUnavailable(t, p.send(r), reason.HoldTimeout)
 }
 
 // Requests that are held while the pool grows are served by the pods that come.
@@ -128,11 +128,11 @@ func TestHeldRequestsAreServedWhenThePoolGrows(t *testing.T) {
 	}
 }
 
-// wantRefusal checks an answer that Skipper gives in place of a function and that may be tried again later.
-func wantRefusal(t *testing.T, a answer, status int, why reason.Reason) {
+// wantUnavailable checks an answer that Skipper gives in place of a function and that may be tried again later.
+func wantUnavailable(t *testing.T, a answer, why reason.Reason) {
 	t.Helper()
-	if a.status != status || a.reason() != why {
-		t.Errorf("want status %d, reason %q: %s", status, why, a)
+	if a.status != http.StatusServiceUnavailable || a.reason() != why {
+		t.Errorf("want status 503, reason %q: %s", why, a)
 	}
 	if a.header.Get("Retry-After") == "" || len(a.body) == 0 {
 		t.Errorf("want Retry-After and a body that says why: Retry-After %q, %s", a.header.Get("Retry-After"), a)
