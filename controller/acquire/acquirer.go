@@ -172,7 +172,7 @@ func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function
 // accepted makes the pod an instance, here at once and in Kubernetes soon.
 func (a *Acquirer) accepted(p pool.Pod) (pool.Pod, error) {
 	at := time.Now()
-	a.cfg.View.ExpectReady(p.UID, at)
+	a.cfg.View.ExpectReady(p.UID, p.Restarts, at)
 	shown, ok := a.cfg.View.Pod(p.UID)
 	if !ok || shown.State() != pool.Ready {
 		return pool.Pod{}, errors.New("pod was ended while it took its assignment")

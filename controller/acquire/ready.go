@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +54,7 @@ func readyPatch(p pool.Pod, at time.Time) []byte {
 		{"test", "/metadata/uid", p.UID},
 		{"test", "/metadata/labels/skipper~1tenant", p.Tenant},
 		{"add", "/metadata/annotations/skipper~1ready-at", pool.FormatTime(at)},
+		{"add", "/metadata/annotations/skipper~1ready-restarts", strconv.Itoa(int(p.Restarts))},
 	}
 	b, err := json.Marshal(ops)
 	if err != nil { // strings always encode

@@ -9,6 +9,12 @@ type overlay struct {
 	deleting   bool
 	readyAt    time.Time
 	drainingAt time.Time
+	// restarts that the container had when it accepted; readyAt holds only
+	// while it has no more.
+	restarts int32
+	// readySince is the watermark at that moment: lists built before do not
+	// have the pod, and must not count as newer than the answer that names it.
+	readySince uint64
 }
 
 // settle drops what a new object from the informer has caught up with. Where
@@ -37,8 +43,9 @@ func (o *overlay) over(seen *Pod) *Pod {
 	if o.deleting {
 		p.Deleting = true
 	}
-	if p.ReadyAt.IsZero() {
-		p.ReadyAt = o.readyAt
+	if p.ReadyAt.IsZero() && !o.readyAt.IsZero() && p.Restarts == o.restarts {
+		p.ReadyAt, p.Forgotten = o.readyAt, false
+		p.Version = max(p.Version, o.readySince)
 	}
 	if !o.drainingAt.IsZero() && (!p.Draining || p.DrainingAt.IsZero()) {
 		p.Draining, p.DrainingAt = true, o.drainingAt
@@ -61,9 +68,14 @@ func (v *View) ExpectWritten(p Pod) {
 }
 
 // ExpectReady records that the pod accepted its assignment at the given time,
-// before the annotation says so.
-func (v *View) ExpectReady(uid string, at time.Time) {
-	v.update(uid, func(o *overlay) { o.readyAt = wallClock(at) })
+// before the annotation says so. Restarts is how often the container that owns
+// the pod's port had restarted when it was asked. Until the annotation is
+// seen, the pod is shown with a version of at least the present watermark.
+func (v *View) ExpectReady(uid string, restarts int32, at time.Time) {
+	v.update(uid, func(o *overlay) {
+		o.readyAt, o.restarts = wallClock(at), restarts
+		o.readySince = v.watermarks[v.pods[uid].seen.Namespace]
+	})
 }
 
 // ExpectDraining takes the pod out of routing before the annotation says so.

@@ -25,6 +25,10 @@ const (
 	AnnotationPort       = "skipper/port"
 	AnnotationProtocol   = "skipper/protocol"
 	AnnotationDrainingAt = "skipper/draining-at"
+	// AnnotationReadyRestarts is ours: the restarts of the port's container when
+	// the pod accepted its assignment. More restarts mean that it may have
+	// forgotten it since. A count is used because clocks of nodes differ.
+	AnnotationReadyRestarts = "skipper/ready-restarts"
 )
 
 // Pod is what Skipper needs to know of one function pod. It is a value: it is
@@ -76,8 +80,12 @@ type Pod struct {
 	// AssignedAt is the time of the claim; the creation time where a claimed
 	// pod's annotation cannot be read; zero for unclaimed pods.
 	AssignedAt time.Time
-	// ReadyAt is when the pod accepted its assignment; zero: not yet.
+	// ReadyAt is when the pod accepted its assignment; zero: not yet, or not
+	// since its container restarted (Forgotten).
 	ReadyAt time.Time
+	// Forgotten says that the container which owns Port has restarted since the
+	// pod accepted its assignment.
+	Forgotten bool
 	// Draining says that no new request may go to the pod.
 	Draining bool
 	// DrainingAt is since when; zero where not draining, and where the

@@ -119,8 +119,26 @@ func (r reader) assignment() {
 		r.out.AssignedAt = r.out.CreatedAt
 	}
 	r.out.ReadyAt = r.time(AnnotationReadyAt)
+	r.forgotten()
 	_, r.out.Draining = r.pod.Annotations[AnnotationDrainingAt]
 	r.out.DrainingAt = r.time(AnnotationDrainingAt)
+}
+
+// forgotten takes back ready-at where the container restarted since. Pods that
+// were made ready without a count keep it.
+func (r reader) forgotten() {
+	text, ok := r.pod.Annotations[AnnotationReadyRestarts]
+	if !ok || r.out.ReadyAt.IsZero() {
+		return
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		r.problem("annotation %s is %s, want a number: remove it", AnnotationReadyRestarts, quote(text))
+		return
+	}
+	if int32(n) != r.out.Restarts {
+		r.out.ReadyAt, r.out.Forgotten = time.Time{}, true
+	}
 }
 
 // spoiled looks for what only the followers of a claim may write. A pod that is

@@ -135,6 +135,26 @@ func TestFromPodNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestFromPodKnowsWhetherTheContainerRestartedSince(t *testing.T) {
+	for count, want := range map[string]struct {
+		state     State
+		forgotten bool
+		problem   string
+	}{
+		"2": {Ready, false, ""}, // claimedPod has restarted twice
+		"1": {Assigned, true, ""},
+		"3": {Assigned, true, ""},
+		"x": {Ready, false, "want a number"},
+	} {
+		p := claimedPod()
+		p.Annotations[AnnotationReadyRestarts] = count
+		got := FromPod(p, NewParser(1))
+		if got.State() != want.state || got.Forgotten != want.forgotten || !strings.Contains(got.Problem, want.problem) {
+			t.Errorf("count %s: %s, forgotten %t, problem %q; want %+v", count, got.State(), got.Forgotten, got.Problem, want)
+		}
+	}
+}
+
 func TestFromPodTracesOfAClaim(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Pod){
 		"empty tenant label": func(p *corev1.Pod) { p.Labels[LabelTenant] = "" },

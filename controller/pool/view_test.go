@@ -72,7 +72,7 @@ func TestReplyOlderThanTheInformerChangesNothing(t *testing.T) {
 func TestReadyAndDrainingBeforeTheInformerSaysSo(t *testing.T) {
 	v := NewView()
 	v.Apply(claimed(freePod("a", 10), "t1", 20))
-	v.ExpectReady("a", noon.Add(time.Second))
+	v.ExpectReady("a", 0, noon.Add(time.Second))
 	if p, _ := v.Pod("a"); !p.Routable() {
 		t.Error("accepted pod is not routable")
 	}
@@ -88,6 +88,41 @@ func TestReadyAndDrainingBeforeTheInformerSaysSo(t *testing.T) {
 	}
 }
 
+// A list that was built before the pod accepted does not have it. The answer
+// that names the pod must count as newer, or the pod would pass for removed.
+func TestAcceptedPodIsNewerThanListsWithoutIt(t *testing.T) {
+	v := NewView()
+	v.Apply(claimed(freePod("a", 10), "t1", 20))
+	v.Apply(freePod("b", 50)) // other news of the namespace
+	v.ExpectReady("a", 0, noon)
+	if p, _ := v.Pod("a"); p.Version < v.Watermark("prod") {
+		t.Errorf("version %d is below the watermark %d", p.Version, v.Watermark("prod"))
+	}
+}
+
+func TestRestartedPodIsNotReadyUntilItAcceptsAgain(t *testing.T) {
+	restarted := func(version uint64, restarts int32) Pod {
+		p := claimed(freePod("a", 10), "t1", version)
+		p.Restarts, p.Forgotten = restarts, restarts > 0
+		return p
+	}
+	v := NewView()
+	v.Apply(restarted(20, 0))
+	v.ExpectReady("a", 0, noon)
+	v.Apply(restarted(30, 1))
+	if got := stateOfA(t, v); got != Assigned {
+		t.Errorf("pod is %s after its container restarted, want assigned", got)
+	}
+	v.ExpectReady("a", 0, noon) // an acceptance from before the restart arrives late
+	if got := stateOfA(t, v); got != Assigned {
+		t.Errorf("pod is %s by what it accepted before, want assigned", got)
+	}
+	v.ExpectReady("a", 1, noon)
+	if p, _ := v.Pod("a"); !p.Routable() || p.Forgotten {
+		t.Errorf("pod that accepted again is %s, forgotten %t", p.State(), p.Forgotten)
+	}
+}
+
 func TestDeletionIsNeverUndone(t *testing.T) {
 	v := NewView()
 	v.Apply(claimed(freePod("a", 10), "t1", 20))
@@ -100,7 +135,7 @@ func TestDeletionIsNeverUndone(t *testing.T) {
 		t.Errorf("%d instances, want 0", n)
 	}
 	v.Remove("prod", "a", 100)
-	v.ExpectReady("a", noon) // a late write of ours
+	v.ExpectReady("a", 0, noon) // a late write of ours
 	if _, ok := v.Pod("a"); ok || len(v.All()) != 0 {
 		t.Error("a removed pod came back")
 	}
@@ -174,7 +209,7 @@ func randomEvent(r *rand.Rand, v *View, version uint64) {
 	case 1:
 		v.ExpectWritten(p)
 	case 2:
-		v.ExpectReady(uid, noon)
+		v.ExpectReady(uid, 0, noon)
 	case 3:
 		v.ExpectDraining(uid, noon)
 	case 4:

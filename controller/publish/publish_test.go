@@ -163,7 +163,7 @@ func TestEachStepOfALife(t *testing.T) {
 			{"no address yet", func() { v.Apply(noIP) }, nil},
 			{"address: published before it is claimed", func() { v.Apply(idle("a", 1, 3)) }, []string{"+a@10.244.0.1:8080"}},
 			{"claimed: not routable yet", func() { v.Apply(assigned) }, []string{"prod/echo/t=[]/4"}},
-			{"accepted: before the informer says so", func() { v.ExpectReady("a", time.Now()) }, []string{"prod/echo/t=[a]/4"}},
+			{"accepted: before the informer says so", func() { v.ExpectReady("a", 0, time.Now()) }, []string{"prod/echo/t=[a]/4"}},
 			{"draining: out of routing, still an endpoint", func() { v.Apply(draining) }, []string{"prod/echo/t=[]/6"}},
 			{"terminating: still an endpoint", func() { v.Apply(leaving) }, []string{"prod/echo/t=[]/7"}},
 			{"gone", func() { v.Remove("prod", "a", 8) }, []string{"-a prod/echo/t=[]/8"}},

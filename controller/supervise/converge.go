@@ -34,6 +34,9 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 	if r == nil || s.endIfIdle(r) {
 		return false
 	}
+	if s.Responsible(key) {
+		s.reassign(ctx, r)
+	}
 	if key.Oneshot {
 		s.deleteOrphans(r)
 		return true

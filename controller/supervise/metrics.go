@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
 	converges, panics, drains, stuck, orphans prometheus.Counter
-	decisions, growth                         *prometheus.CounterVec
+	decisions, growth, reassigns              *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
@@ -29,6 +29,7 @@ func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
 		stuck:     counter("stuck_instances_total", "Instances deleted because they did not accept their assignment in time."),
 		orphans:   counter("oneshot_orphans_total", "Oneshot pods deleted because nobody released them."),
 		decisions: vec("scale_decisions_total", "Decisions on how many instances a function needs, by reason.", "reason"),
+		reassigns: vec("reassignments_total", "Instances whose container restarted, by what became of them.", "outcome"),
 		growth:    vec("scale_up_instances_total", "Assignments made by supervisors, by outcome.", "outcome"),
 	}
 }

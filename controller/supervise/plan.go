@@ -19,17 +19,35 @@ func active(instances []pool.Pod) []pool.Pod {
 	return out
 }
 
-// stuck are the instances that were assigned at least limit ago and still have
-// not accepted. since is when this controller started: it gives what it finds
-// the same time.
-func stuck(instances []pool.Pod, limit time.Duration, since, now time.Time) []pool.Pod {
+// forgotten are the instances whose container restarted after they accepted.
+func forgotten(instances []pool.Pod) []pool.Pod {
 	var out []pool.Pod
 	for _, p := range instances {
-		if p.State() == pool.Assigned && now.Sub(later(p.AssignedAt, since)) >= limit {
+		if p.Forgotten && p.State() == pool.Assigned {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// stuck are the instances that were assigned, or restarted, at least limit ago
+// and still have not accepted. since is when this controller started: it gives what it finds
+// the same time.
+func stuck(instances []pool.Pod, limit time.Duration, since, now time.Time) []pool.Pod {
+	var out []pool.Pod
+	for _, p := range instances {
+		if p.State() == pool.Assigned && now.Sub(later(waitsSince(p), since)) >= limit {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func waitsSince(p pool.Pod) time.Time {
+	if p.Forgotten {
+		return later(p.AssignedAt, p.StartedAt)
+	}
+	return p.AssignedAt
 }
 
 // victims are the n instances to drain when there are too many: unready ones

@@ -42,17 +42,19 @@ type world struct {
 	beats *heartbeat.Store
 	*Supervisors
 
-	mu        sync.Mutex
-	made      int // pods ever made
-	acquiring int
-	peak      int           // most acquisitions at a time
-	joins     int           // GetOrAcquire calls
-	takes     time.Duration // one acquisition
-	fails     error
-	panics    bool
-	drained   []string
-	deleted   []string
-	foreign   map[fn.Key]bool // functions of other replicas
+	mu         sync.Mutex
+	made       int // pods ever made
+	acquiring  int
+	peak       int           // most acquisitions at a time
+	joins      int           // GetOrAcquire calls
+	takes      time.Duration // one acquisition
+	fails      error
+	panics     bool
+	drained    []string
+	deleted    []string
+	refuses    bool // Reassign
+	reassigned []string
+	foreign    map[fn.Key]bool // functions of other replicas
 }
 
 func newWorld(t *testing.T) *world {

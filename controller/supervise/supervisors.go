@@ -33,6 +33,8 @@ type acquirer interface {
 	GetOrAcquire(ctx context.Context, f *skipperpb.Function, exclude []string) (pool.Pod, error)
 	// Acquire always assigns one more.
 	Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, error)
+	// Reassign has a pod accept the assignment that it carries once more.
+	Reassign(ctx context.Context, p pool.Pod) error
 }
 
 // retirer ends instances: *retire.Retirer. Neither method waits for the pod to
@@ -108,6 +110,7 @@ type supervisor struct {
 	failedAt     time.Time           // when one of them last failed
 	freed        chan struct{}       // closed when one of them has ended
 	hadInstances bool
+	reassigning  map[string]bool // UIDs of pods that are asked to accept again
 	window       scale.Window
 	// busy is when each oneshot pod was last known to serve; nil otherwise.
 	busy map[string]time.Time
@@ -232,6 +235,9 @@ func (s *Supervisors) Observe(e pool.Event) {
 	}
 	sup := s.ensureLocked(p.Function, s.part())
 	sup.hadInstances = true
+	if p.Forgotten && p.Ready {
+		s.queueLocked(p.Key, 0)
+	}
 }
 
 // ensureLocked finds or makes the supervisor; a new one converges after first.

@@ -103,7 +103,10 @@ type wireScale struct {
 // zeros. The result holds no control character and so fits a header.
 func Marshal(f *skipperpb.Function) []byte {
 	s := f.GetScale()
-	b, err := json.Marshal(wire{
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // what fits 8 KiB in a header should fit as it comes back
+	err := e.Encode(wire{
 		f.GetNamespace(), f.GetDeployment(), f.GetTenant(), f.GetMetadata(),
 		&wireScale{s.GetMinInstances(), s.GetMaxInstances(), s.GetTargetCpuUsageMilli(), s.GetTargetMemoryUsageMib(), s.GetTargetInFlightRequests()},
 		f.GetOneshot(),
@@ -112,5 +115,5 @@ func Marshal(f *skipperpb.Function) []byte {
 		panic(fmt.Sprintf("encode function: %v", err))
 	}
 	// The one control character that encoding/json leaves as it is.
-	return bytes.ReplaceAll(b, []byte{0x7f}, []byte(`\u007f`))
+	return bytes.ReplaceAll(bytes.TrimSuffix(b.Bytes(), []byte("\n")), []byte{0x7f}, []byte(`\u007f`))
 }

@@ -112,6 +112,10 @@ func TestMarshalRoundTrip(t *testing.T) {
 	if d := cmp.Diff(f, got, protocmp.Transform()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+	f.Metadata = "<&>"
+	if b := fn.Marshal(f); !strings.Contains(string(b), `"metadata":"<&>"`) {
+		t.Errorf("Marshal = %s, want metadata as it is", b)
+	}
 	want := `{"namespace":"prod","deployment":"echo-server","tenant":"tenant-123","metadata":"v2","scale":{"min_instances":1,"max_instances":10,"target_cpu_usage_milli":500,"target_memory_usage_mib":256,"target_in_flight_requests":50}}`
 	if string(b) != want {
 		t.Errorf("Marshal = %s\nwant      %s", b, want)

@@ -1,0 +1,116 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"skipper/controller/pool"
+)
+
+// Reassign plays the image: it keeps the assignment unless refuses is set.
+func (w *world) Reassign(_ context.Context, p pool.Pod) error {
+	w.mu.Lock()
+	w.reassigned = append(w.reassigned, p.UID)
+	refuses := w.refuses
+	w.mu.Unlock()
+	if refuses {
+		return errors.New("409 assigned to somebody else")
+	}
+	w.view.ExpectReady(p.UID, p.Restarts, time.Now())
+	return nil
+}
+
+// restart shows p with its container started anew, ready for probes or not.
+func (w *world) restart(p pool.Pod, isReady bool) {
+	p.ReadyAt, p.Forgotten, p.Ready = time.Time{}, true, isReady
+	p.Restarts, p.StartedAt, p.Version = 1, time.Now(), p.Version+1
+	w.view.Apply(p)
+	synctest.Wait()
+}
+
+func (w *world) expectReassigned(want ...string) {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.reassigned, want) {
+		w.t.Errorf("asked again: %v, want %v", w.reassigned, want)
+	}
+}
+
+func TestRestartedInstanceAcceptsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		w.beatFor(time.Minute, f, 1, nil)
+		w.restart(p, false)
+		w.expectReassigned() // not before it can answer
+		w.restart(p, true)
+		advance(time.Second)
+		w.expectReassigned("a")
+		w.expect(f, "a")
+		if p, _ := w.view.Pod("a"); !p.Routable() {
+			t.Error("the instance that accepted again is not routable")
+		}
+	})
+}
+
+func TestRestartedInstanceThatRefusesIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		w.refuses = true
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		w.beat(f, 1, nil)
+		w.restart(p, true)
+		advance(time.Second)
+		w.expectReassigned("a")
+		w.expect(f)
+		w.beatFor(5*time.Second, f, 1, nil)
+		w.expect(f, "new-01")
+	})
+}
+
+func TestRestartedInstanceThatStaysUnreadyIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		w.beatFor(4*assigning, f, 0, nil) // old enough to be stuck, had it not accepted
+		w.restart(p, false)
+		w.beatFor(assigning, f, 0, nil)
+		w.expect(f, "a")
+		w.beatFor(assigning+2*interval, f, 0, nil)
+		w.expectReassigned()
+		w.expect(f, "new-01")
+	})
+}
+
+func TestRestartedOneshotIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		f.Oneshot = true
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		w.restart(p, true)
+		advance(time.Second)
+		w.expectReassigned()
+		w.expect(f)
+	})
+}
+
+func TestOthersRestartedInstanceIsLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		p := ready(f, "a", time.Now())
+		w.foreign[p.Key] = true
+		w.view.Apply(p)
+		w.restart(p, true)
+		advance(2 * interval)
+		w.expectReassigned()
+	})
+}
