@@ -122,7 +122,6 @@ func Default() Config {
 		MessageTimeout:        time.Second,
 		ControllerHost:        "skipper-controller.skipper-system.svc.cluster.local",
 		ControllerPort:        50051,
-		ControllerPlaintext:   true,
 		TLSDir:                "/var/run/secrets/skipper/tls",
 		SecretsDir:            "/etc/envoy",
 		Upgrades:              []string{"websocket", "CONNECT", "tcp", "SPDY/3.1"},

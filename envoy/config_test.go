@@ -40,13 +40,11 @@ func render(t testing.TB, b *bootstrapv3.Bootstrap) []byte {
 
 func TestDefaultFilesAreGolden(t *testing.T) {
 	t.Parallel()
-	c := envoy.Default()
-	c.ControllerPlaintext = false
-	files, err := envoy.Secrets(c)
+	files, err := envoy.Secrets(envoy.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	files["default.yaml"] = render(t, build(t, c))
+	files["default.yaml"] = render(t, build(t, envoy.Default()))
 	for name, got := range files {
 		golden := filepath.Join("testdata", name)
 		if *update {
@@ -158,8 +156,8 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		{"Extproc", func(c *envoy.Config) { c.Extproc = "run/extproc.sock" }},
 		{"Extproc", func(c *envoy.Config) { c.Extproc = "/" + strings.Repeat("a", 107) }},
 		{"ControllerHost", func(c *envoy.Config) { c.ControllerHost = "http://controller" }},
-		{"TLSDir", func(c *envoy.Config) { c.ControllerPlaintext, c.TLSDir = false, "tls" }},
-		{"SecretsDir", func(c *envoy.Config) { c.ControllerPlaintext, c.SecretsDir = false, "/etc/envoy/" }},
+		{"TLSDir", func(c *envoy.Config) { c.TLSDir = "tls" }},
+		{"SecretsDir", func(c *envoy.Config) { c.SecretsDir = "/etc/envoy/" }},
 		{"HoldTimeout", func(c *envoy.Config) { c.HoldTimeout = -1 }},
 		{"MessageTimeout", func(c *envoy.Config) { c.MessageTimeout = 1 }},
 		{"ControllerWait", func(c *envoy.Config) { c.ControllerWait = -1 }},

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
@@ -37,7 +36,7 @@ func (p *process) buildRing(l listeners) {
 	log := p.logger.Named("forward")
 	p.peers = forward.NewPeers(forward.PeersConfig{
 		Self: p.PodIP, Port: portOf(l.grpc), Metrics: metrics, Log: log,
-		Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())},
+		Dial: []grpc.DialOption{grpc.WithTransportCredentials(p.peerCredentials())},
 	})
 	p.forwarder = forward.New(forward.Config{
 		Self: p.PodIP, Ring: p.ring, Peers: p.peers, Serving: p.isServing, Metrics: metrics, Log: log,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -51,7 +52,7 @@ func startCrowd(t *testing.T, n, pods int, change func(*config.Config)) *crowd {
 		port = portOf(l.grpc)
 		w := &world{t: t, api: c.api}
 		w.run(cfg, l)
-		w.connect(net.JoinHostPort(ip, strconv.Itoa(int(port))))
+		w.connect("passthrough:///"+net.JoinHostPort(ip, strconv.Itoa(int(port))), insecure.NewCredentials())
 		c.replicas = append(c.replicas, w)
 	}
 	for _, r := range c.replicas {

@@ -25,8 +25,10 @@ import (
 	"skipper/controller/scale"
 	"skipper/controller/server"
 	"skipper/controller/supervise"
+	"skipper/controller/trust"
 	"skipper/controller/watch"
 	"skipper/proto/fn"
+	"skipper/proto/identity"
 	"skipper/xds"
 	xdsserver "skipper/xds/server"
 )
@@ -37,6 +39,7 @@ type process struct {
 	logger   *zap.Logger
 	registry *prometheus.Registry
 	policy   scale.Policy
+	identity *identity.Identity // nil without TLS
 
 	view      *pool.View
 	functions *pool.Parser
@@ -67,6 +70,9 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 		return err
 	}
 	p.buildState()
+	if err := p.openTrust(); err != nil {
+		return err
+	}
 	if err := p.buildWatch(c, namespaces); err != nil {
 		return err
 	}
@@ -76,6 +82,9 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	p.buildRing(l)
 	p.buildXDS()
 	p.buildGRPC(c, namespaces)
+	if err := trust.Check(p.grpc.GetServiceInfo()); err != nil {
+		return err
+	}
 	logger.Info("serving", zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("web", l.web.Addr()),
 		zap.String("pod_ip", s.PodIP), zap.Strings("function_namespaces", namespaces))
 	err = p.serve(ctx, l)
@@ -149,7 +158,7 @@ func (p *process) buildXDS() {
 }
 
 func (p *process) buildGRPC(c clients, namespaces []string) {
-	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, xdsserver.ServerOptions()...)
+	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, p.grpcOptions()...)
 	p.xds.Register(p.grpc)
 	p.health = server.New(server.Options{
 		Namespaces: namespaces, MaxInstancesLimit: p.MaxInstancesLimit, Shards: xds.DefaultShards,
@@ -198,6 +207,9 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 		"watch": p.watch.Run, "claimer": p.claimer.Run, "acquirer": p.acquirer.Run, "retirer": p.retirer.Run,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
+	}
+	if p.identity != nil {
+		g.Go(func() error { return wrap("identity", p.identity.Run(background)) })
 	}
 	g.Go(func() error { return wrap("publish", p.publish(ctx, background)) })
 	g.Go(func() error { return wrap("supervise", p.supervise(ctx)) })

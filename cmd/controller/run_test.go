@@ -277,7 +277,7 @@ func TestStopFinishesTheAssignmentUnderWay(t *testing.T) {
 func TestPartThatFailsStopsAll(t *testing.T) {
 	cfg := config.Default()
 	cfg.Host, cfg.Port, cfg.WebPort, cfg.PodIP = "127.0.0.1", 0, 0, "10.0.0.1"
-	cfg.FunctionNamespaces, cfg.PasetoPrivateKey = []string{namespace}, privateKey(t)
+	cfg.FunctionNamespaces, cfg.PasetoPrivateKey, cfg.InsecurePlaintext = []string{namespace}, privateKey(t), true
 	l, err := listen(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +293,7 @@ func TestPartThatFailsStopsAll(t *testing.T) {
 
 func TestUnusableKeyIsSaidAtTheStart(t *testing.T) {
 	cfg := config.Default()
-	cfg.PasetoPrivateKey = "hush"
+	cfg.PasetoPrivateKey, cfg.InsecurePlaintext = "hush", true
 	api := fake.NewClientset()
 	cfg.FunctionNamespaces = []string{namespace}
 	err := run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1()}, listeners{}, zap.NewNop())
@@ -362,6 +362,7 @@ func TestCommandReadsTheEnvironment(t *testing.T) {
 	t.Setenv("SKIPPER_POD_IP", "10.0.0.1")
 	t.Setenv("SKIPPER_FUNCTION_NAMESPACES", "a,b")
 	t.Setenv("SKIPPER_PASETO_PRIVATE_KEY", "secret")
+	t.Setenv("SKIPPER_INSECURE_PLAINTEXT", "true")
 	var got settings
 	cmd := newCommand(func(_ context.Context, s settings) error { got = s; return nil })
 	cmd.SetArgs(nil)

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -75,7 +76,7 @@ func startWorld(t *testing.T, n int, change func(*config.Config)) *world {
 		t.Fatal(err)
 	}
 	w.run(cfg, l)
-	w.connect(l.grpc.Addr().String())
+	w.connect("passthrough:///"+l.grpc.Addr().String(), insecure.NewCredentials())
 	w.web = "http://" + l.web.Addr().String()
 	return w
 }
@@ -88,7 +89,7 @@ func newWorld(t *testing.T) *world {
 func testConfig(key string) *config.Config {
 	cfg := config.Default()
 	cfg.Host, cfg.Port, cfg.WebPort, cfg.Namespace, cfg.PodIP = "127.0.0.1", 0, 0, "skipper-system", "10.0.0.1"
-	cfg.FunctionNamespaces, cfg.PasetoPrivateKey = []string{namespace}, key
+	cfg.FunctionNamespaces, cfg.PasetoPrivateKey, cfg.InsecurePlaintext = []string{namespace}, key, true
 	return cfg
 }
 
@@ -110,8 +111,9 @@ func (w *world) run(cfg *config.Config, l listeners) {
 	})
 }
 
-func (w *world) connect(addr string) {
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// connect makes the connection that the test calls through.
+func (w *world) connect(target string, c credentials.TransportCredentials) {
+	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(c))
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -163,7 +163,7 @@ func (c *config) validate() error {
 	if c.envoyNodeID == "" {
 		errs = append(errs, errors.New("--envoy-node-id is empty: set Envoy's node id, or POD_NAME"))
 	}
-	return errors.Join(append(errs, c.validateTrust(), c.validateTimes(), c.validateCounts(), c.validateLog())...)
+	return errors.Join(append(errs, c.tls.Validate(c.plaintext), c.validateTimes(), c.validateCounts(), c.validateLog())...)
 }
 
 func (c *config) validateTimes() error {

@@ -40,6 +40,7 @@ func TestHelpIsGolden(t *testing.T) {
 // parsed is the config of a command line and an environment, and its faults.
 func parsed(args []string, env map[string]string) (*config, error) {
 	cfg := defaults()
+	cfg.plaintext = true
 	fs := pflag.NewFlagSet("extproc", pflag.ContinueOnError)
 	cfg.addFlags(fs)
 	if err := fs.Parse(args); err != nil {

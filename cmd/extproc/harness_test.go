@@ -225,7 +225,7 @@ func startSidecar(t testing.TB, p *plane, change func(*config)) *sidecar {
 	cfg.webHost, cfg.webPort = "127.0.0.1", envoytest.FreePorts(t, 1)[0]
 	cfg.routerIP, cfg.envoyNodeID = "10.9.9.9", "envoy-1"
 	cfg.heartbeatInterval = 50 * time.Millisecond
-	cfg.logLevel = "error"
+	cfg.logLevel, cfg.plaintext = "error", true
 	if change != nil {
 		change(cfg)
 	}

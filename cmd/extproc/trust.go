@@ -17,23 +17,11 @@ func (c *config) addTrustFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.plaintext, "insecure-plaintext", false, "speak to the controllers without TLS, as they must do too")
 }
 
-func (c *config) usesTLS() bool { return c.tls != identity.Files{} }
-
-// validateTrust wants all files or none.
-func (c *config) validateTrust() error {
-	if !c.usesTLS() {
-		return nil
-	}
-	return c.tls.Validate(c.plaintext)
-}
-
 // openTrust is how the controllers are spoken to. The identity is nil without
 // TLS; else it must be run.
 func openTrust(c *config, log *zap.Logger, r prometheus.Registerer) (credentials.TransportCredentials, *identity.Identity, error) {
-	if !c.usesTLS() {
-		if !c.plaintext {
-			log.Warn("speaking to the controllers without TLS: set --tls-cert-file, --tls-key-file and --tls-ca-file, or --insecure-plaintext if that is meant")
-		}
+	if c.plaintext {
+		log.Warn("speaking to the controllers without TLS: whoever is in between may steer every tenant's requests")
 		return insecure.NewCredentials(), nil, nil
 	}
 	i, err := identity.Open(identity.Options{Files: c.tls, Role: identity.Extproc, Logger: log, Registerer: r})

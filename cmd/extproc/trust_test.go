@@ -40,7 +40,7 @@ func TestSidecarSpeaksTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newSecurePlane(t, id.Server(nil), "10.0.0.1:80")
-	s := startSidecar(t, p, func(c *config) { c.tls = certificate(t, a, identity.Extproc) })
+	s := startSidecar(t, p, func(c *config) { c.plaintext, c.tls = false, certificate(t, a, identity.Extproc) })
 	stream := ask(t, s.dial(t), function("t"))
 	if got := answered(t, stream); got != "10.0.0.1:80" {
 		t.Errorf("request went to %s", got)

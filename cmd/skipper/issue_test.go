@@ -79,19 +79,17 @@ func TestIssueNeedsAFolderAndTime(t *testing.T) {
 
 func TestOutputDirHoldsAllThatEnvoyReads(t *testing.T) {
 	t.Parallel()
-	c := envoy.Default()
-	c.ControllerPlaintext = false
-	want, err := envoy.Secrets(c)
+	want, err := envoy.Secrets(envoy.Default())
 	if err != nil {
 		t.Fatal(err)
 	}
-	alone, err := run(t, "envoy", "bootstrap", "--controller-plaintext=false")
+	alone, err := run(t, "envoy", "bootstrap")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want["bootstrap.yaml"] = []byte(alone)
 	dir := t.TempDir()
-	if out, err := run(t, "envoy", "bootstrap", "--controller-plaintext=false", "--output-dir", dir); err != nil || out != "" {
+	if out, err := run(t, "envoy", "bootstrap", "--output-dir", dir); err != nil || out != "" {
 		t.Fatalf("printed %q, %v", out, err)
 	}
 	got := map[string][]byte{}

@@ -80,7 +80,7 @@ func TestEveryFlagReachesTheConfig(t *testing.T) {
 		"--hold-timeout=1m", "--message-timeout=2s", "--controller-host=e", "--controller-port=3", "--controller-wait=4s",
 		"--load-reports", "--trusted-hops=5", "--upgrades=f,g", "--stream-idle-timeout=6h", "--connection-idle-timeout=7m",
 		"--request-headers-timeout=8s", "--max-connections=9", "--max-request-headers-kib=10", "--buffer-limit=11",
-		"--access-log=ALL", "--cluster-stats", "--controller-plaintext=false", "--tls-dir=/h", "--secrets-dir=/i",
+		"--access-log=ALL", "--cluster-stats", "--controller-plaintext", "--tls-dir=/h", "--secrets-dir=/i",
 	} {
 		t.Run(args, func(t *testing.T) {
 			o, flags := newBootstrapOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	skipperpb "skipper/proto"
+	"skipper/proto/identity"
 )
 
 // Config holds all settings. Use Default, then AddFlags, FromEnv and Validate.
@@ -25,6 +26,10 @@ type Config struct {
 	// Namespace and PodIP are this replica's own.
 	Namespace, PodIP string
 	ShutdownTimeout  time.Duration
+
+	// TLS is how this replica shows itself, and whom it trusts.
+	TLS               identity.Files
+	InsecurePlaintext bool
 
 	Kubeconfig      string
 	KubeconfigQPS   float32
@@ -92,9 +97,17 @@ func (c *Config) addServingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", c.ShutdownTimeout, "`time` after SIGTERM in which calls, assignments and writes under way may end; 0 cuts them at once")
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "`namespace` that the controller itself runs in (required)")
 	fs.StringVar(&c.PodIP, "pod-ip", c.PodIP, "`IP` of this controller's pod, by which it stands on the ring (required)")
+	c.addTrustFlags(fs)
 	fs.DurationVar(&c.HashRingWaitTime, "hash-ring-wait-time", c.HashRingWaitTime, "`time` that a call waits while no controller is on the ring; 0 does not wait")
 	fs.BoolVar(&c.SingleControllerMode, "single-controller-mode", c.SingleControllerMode, "be alone on the ring, whatever other controllers there are")
 	fs.StringVar(&c.ControllerSelector, "controller-selector", c.ControllerSelector, "`labels` by which the controllers' own pods are found, in --namespace")
+}
+
+func (c *Config) addTrustFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.TLS.Cert, "tls-cert-file", c.TLS.Cert, "PEM `file` of this controller's certificate, role controller; changed files are used by the next connection")
+	fs.StringVar(&c.TLS.Key, "tls-key-file", c.TLS.Key, "PEM `file` of its key")
+	fs.StringVar(&c.TLS.CA, "tls-ca-file", c.TLS.CA, "PEM `file` of the authorities that sign for callers and other controllers")
+	fs.BoolVar(&c.InsecurePlaintext, "insecure-plaintext", c.InsecurePlaintext, "serve without TLS: whoever reaches the port may do everything, for every tenant")
 }
 
 func (c *Config) addKubernetesFlags(fs *pflag.FlagSet) {

@@ -27,6 +27,7 @@ func parse(t *testing.T, env map[string]string, args ...string) (*Config, *pflag
 func valid() *Config {
 	c := Default()
 	c.Namespace, c.PodIP, c.FunctionNamespaces, c.PasetoPrivateKeyFile = "skipper-system", "10.0.0.1", []string{"functions"}, "key.pem"
+	c.InsecurePlaintext = true
 	return c
 }
 
@@ -75,7 +76,7 @@ func TestValidateFieldByField(t *testing.T) {
 		{"namespace", ""},
 		{"pod-ip", ""},
 		{"pod-ip", "pod"},
-		{"hash-ring-wait-time", "-1s"},
+		{"hash-ring-wait-time", "-1s"}, {"insecure-plaintext", "false"},
 		{"kubeconfig-qps", "0"},
 		{"kubeconfig-burst", "0"},
 		{"function-namespaces", ""},
@@ -113,10 +114,18 @@ func TestValidateFieldByField(t *testing.T) {
 	}
 }
 
+func TestTLSContradictsPlaintext(t *testing.T) {
+	c := valid()
+	c.TLS.CA = "ca.crt"
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "--insecure-plaintext") {
+		t.Errorf("Validate = %v", err)
+	}
+}
+
 func TestValidateReportsAllAtOnce(t *testing.T) {
 	err := Default().Validate()
-	if n := strings.Count(err.Error(), "\n") + 1; n != 4 {
-		t.Errorf("%d problems, want the 4 required settings:\n%v", n, err)
+	if n := strings.Count(err.Error(), "\n") + 1; n != 5 {
+		t.Errorf("%d problems, want the 5 required settings:\n%v", n, err)
 	}
 }
 

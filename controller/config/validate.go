@@ -50,6 +50,9 @@ func (c *Config) validateServing(p *problems) {
 	p.check(c.Namespace != "", "namespace", "empty: set the namespace that the controller runs in")
 	_, err = netip.ParseAddr(c.PodIP)
 	p.check(err == nil, "pod-ip", "%q: set the IP address of the controller's pod", c.PodIP)
+	if err := c.TLS.Validate(c.InsecurePlaintext); err != nil {
+		*p = append(*p, err)
+	}
 	p.notNegative("hash-ring-wait-time", c.HashRingWaitTime)
 	selector, err := labels.Parse(c.ControllerSelector)
 	p.check(err == nil && !selector.Empty(), "controller-selector", "%q: use a label selector such as app.kubernetes.io/name=skipper-controller", c.ControllerSelector)

@@ -55,7 +55,7 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err != nil {
 		return err
 	}
-	bootstrap, err := t.bootstrap(ctx)
+	files, err := t.envoyFiles(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,9 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err != nil {
 		return err
 	}
-	d := deploy.Deployment{Kubectl: kubectl, Overlay: overlay, Work: work, Images: images, Bootstrap: bootstrap, Say: t.say}
+	d := deploy.Deployment{
+		Kubectl: kubectl, Overlay: overlay, Work: work, Images: images, EnvoyFiles: files, Issue: t.issueCertificates, Say: t.say,
+	}
 	if err := d.Run(ctx); err != nil {
 		return err
 	}
@@ -179,25 +181,41 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 	return specs, nil
 }
 
-// bootstrap asks the project's own command for Envoy's configuration, whose defaults are those
-// of the gateway pod in the manifests; nil while there is no such command.
-func (t *tools) bootstrap(ctx context.Context) ([]byte, error) {
-	if !exists(filepath.Join(t.builder.Root, "cmd", "skipper")) {
-		t.say.Line("skipping Envoy's bootstrap: there is no cmd/skipper")
-		return nil, nil
+// envoyFiles asks the project's own command for Envoy's configuration, whose defaults are those
+// of the gateway pod in the manifests.
+func (t *tools) envoyFiles(ctx context.Context) (map[string][]byte, error) {
+	dir, err := os.MkdirTemp("", "skipper-envoy-")
+	if err != nil {
+		return nil, fmt.Errorf("make folder for Envoy's bootstrap: %w", err)
 	}
-	var out, errs bytes.Buffer
-	err := t.say.Step(ctx, "making Envoy's bootstrap", 10*time.Second, func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap")
-		cmd.Dir = t.builder.Root
-		cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
-		cmd.Stdout, cmd.Stderr = &out, &errs
-		return cmd.Run()
+	defer os.RemoveAll(dir)
+	err = t.say.Step(ctx, "making Envoy's bootstrap", 10*time.Second, func(ctx context.Context) error {
+		return t.skipper(ctx, "envoy", "bootstrap", "--output-dir", dir)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make Envoy's bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
+		return nil, err
 	}
-	return out.Bytes(), nil
+	return deploy.ReadFolder(dir)
+}
+
+// issueCertificates has the project's own command issue one for each role.
+func (t *tools) issueCertificates(ctx context.Context, dir string) error {
+	return t.say.Step(ctx, "issuing certificates", 10*time.Second, func(ctx context.Context) error {
+		return t.skipper(ctx, "tls", "issue", "--dir", dir)
+	})
+}
+
+// skipper runs the project's command for operators.
+func (t *tools) skipper(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "./cmd/skipper"}, args...)...)
+	cmd.Dir = t.builder.Root
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("run skipper %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return nil
 }
 
 func exists(path string) bool {

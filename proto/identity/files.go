@@ -20,9 +20,9 @@ func (f Files) Validate(plaintext bool) error {
 	given := f.Cert != "" || f.Key != "" || f.CA != ""
 	switch {
 	case plaintext && given:
-		return errors.New("--insecure-plaintext contradicts --tls-cert-file, --tls-key-file and --tls-ca-file: set one or the other")
+		return errors.New("--insecure-plaintext is set beside --tls-cert-file, --tls-key-file or --tls-ca-file: set one or the other")
 	case !plaintext && (f.Cert == "" || f.Key == "" || f.CA == ""):
-		return errors.New("--tls-cert-file, --tls-key-file and --tls-ca-file are not all set: set them, or --insecure-plaintext")
+		return errors.New("--insecure-plaintext is not set, nor are all of --tls-cert-file, --tls-key-file and --tls-ca-file: set the files")
 	}
 	return nil
 }

@@ -207,13 +207,14 @@ func (f *field) skipper(ctx context.Context, controller string, listen, admin, r
 		return nil, err
 	}
 	extproc, err := f.run(ctx, "extproc", bin, "--controller-service-host="+host, "--controller-port="+port,
-		"--listen="+socket, "--web-port="+webPort, "--router-ip=127.0.0.1", "--envoy-node-id=bench")
+		"--listen="+socket, "--web-port="+webPort, "--router-ip=127.0.0.1", "--envoy-node-id=bench", "--insecure-plaintext")
 	if err != nil {
 		return nil, err
 	}
 	cfg := envoy.Default()
 	cfg.NodeID, cfg.NodeCluster = "bench", "bench"
 	cfg.Admin, cfg.Extproc, cfg.ControllerHost = admin, socket, host
+	cfg.ControllerPlaintext = true
 	cfg.HTTPPort, cfg.ReadyPort, cfg.ControllerPort = portOf(listen), portOf(ready), portOf(controller)
 	b, err := envoy.Bootstrap(cfg)
 	if err != nil {

@@ -41,7 +41,7 @@ type Controller struct {
 // StartController starts the process; Kill must be called.
 func StartController(ctx context.Context, cfg ControllerConfig) (*Controller, error) {
 	args := append([]string{
-		"--host", cfg.IP, "--pod-ip", cfg.IP, "--port", strconv.Itoa(int(cfg.Port)), "--web-port", strconv.Itoa(int(cfg.WebPort)),
+		"--insecure-plaintext", "--host", cfg.IP, "--pod-ip", cfg.IP, "--port", strconv.Itoa(int(cfg.Port)), "--web-port", strconv.Itoa(int(cfg.WebPort)),
 		"--kubeconfig", cfg.Kubeconfig, "--namespace", cfg.Namespace, "--function-namespaces", cfg.Namespace,
 		"--paseto-private-key-file", cfg.KeyFile, "--controller-selector", controllerLabel + "=" + controllerName,
 	}, cfg.Args...)

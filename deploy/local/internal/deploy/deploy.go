@@ -17,19 +17,21 @@ var ErrNoImages = errors.New("an existing cluster needs images that it can pull:
 	"skipper-echo and skipper-envoy to a registry and name it with --image-prefix registry/path (and --image-tag)")
 
 // Deployment is one state of Skipper in one cluster. Overlay is a Kustomize folder; Images maps
-// the names that it uses to references; Bootstrap is Envoy's configuration, nil if the overlay
-// has its own. Work is a folder for generated files.
+// the names that it uses to references; EnvoyFiles are Envoy's configuration by file name, nil if
+// the overlay has its own. Issue writes certificates for all roles into a folder, signed by the
+// authority in it, which it makes if there is none. Work is a folder for generated files.
 type Deployment struct {
-	Kubectl   Kubectl
-	Overlay   string
-	Work      string
-	Images    map[string]string
-	Bootstrap []byte
-	Say       *progress.Reporter
+	Kubectl    Kubectl
+	Overlay    string
+	Work       string
+	Images     map[string]string
+	EnvoyFiles map[string][]byte
+	Issue      func(ctx context.Context, dir string) error
+	Say        *progress.Reporter
 }
 
-// Run applies everything and waits for the rollouts. Namespaces and the signing key come first:
-// a pod that starts before its key waits for the kubelet's next try.
+// Run applies everything and waits for the rollouts. Namespaces, the signing key and the
+// certificates come first: a pod that starts before them waits for the kubelet's next try.
 func (d Deployment) Run(ctx context.Context) error {
 	objects, err := d.render(ctx, d.Work)
 	if err != nil {
@@ -42,6 +44,9 @@ func (d Deployment) Run(ctx context.Context) error {
 		}
 	}
 	if err := d.ensureKey(ctx); err != nil {
+		return err
+	}
+	if err := d.ensureCertificates(ctx, time.Now()); err != nil {
 		return err
 	}
 	if err := d.Kubectl.apply(ctx, join(objects, func(object) bool { return true })); err != nil {

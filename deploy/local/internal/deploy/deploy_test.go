@@ -14,19 +14,19 @@ func TestNewKustomization(t *testing.T) {
 	got := newKustomization("../overlay", map[string]string{
 		"skipper-echo":       "docker.io/local/skipper-echo:abc",
 		"skipper-controller": "registry:5000/team/skipper-controller:v1",
-	}, true)
+	}, []string{"bootstrap.yaml", "skipper-identity.yaml"})
 	want := kustomization{
 		APIVersion: "kustomize.config.k8s.io/v1beta1", Kind: "Kustomization", Resources: []string{"../overlay"},
 		Images: []imageName{
 			{"skipper-controller", "registry:5000/team/skipper-controller", "v1"},
 			{"skipper-echo", "docker.io/local/skipper-echo", "abc"},
 		},
-		ConfigMapGenerator: []generator{{"skipper-envoy-bootstrap", "skipper-system", []string{"bootstrap.yaml"}}},
+		ConfigMapGenerator: []generator{{"skipper-envoy-bootstrap", "skipper-system", []string{"bootstrap.yaml", "skipper-identity.yaml"}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := newKustomization("x", nil, false); got.ConfigMapGenerator != nil {
+	if got := newKustomization("x", nil, nil); got.ConfigMapGenerator != nil {
 		t.Errorf("without a bootstrap: %+v", got.ConfigMapGenerator)
 	}
 }

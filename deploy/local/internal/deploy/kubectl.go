@@ -1,5 +1,5 @@
 // Package deploy puts Skipper's manifests into a cluster through kubectl: it names the images
-// in them, adds what is generated (Envoy's bootstrap, the signing key), and waits until every
+// in them, adds what is generated (Envoy's configuration, the signing key, certificates), and waits until every
 // Deployment has rolled out. The cluster is the only state.
 package deploy
 

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// bootstrapName is the ConfigMap with Envoy's bootstrap, under the key bootstrap.yaml.
+// bootstrapName is the ConfigMap with Envoy's configuration: bootstrap.yaml and what it refers to.
 const bootstrapName = "skipper-envoy-bootstrap"
 
 // object is the part of a manifest that deploying looks at.
@@ -48,14 +48,14 @@ type generator struct {
 
 // newKustomization maps each image name that the overlay uses to the reference to run instead.
 // The resource is the overlay's path relative to the generated folder.
-func newKustomization(resource string, images map[string]string, bootstrap bool) kustomization {
+func newKustomization(resource string, images map[string]string, envoyFiles []string) kustomization {
 	k := kustomization{APIVersion: "kustomize.config.k8s.io/v1beta1", Kind: "Kustomization", Resources: []string{resource}}
 	for _, name := range slices.Sorted(maps.Keys(images)) {
 		repository, tag := splitRef(images[name])
 		k.Images = append(k.Images, imageName{Name: name, NewName: repository, NewTag: tag})
 	}
-	if bootstrap {
-		k.ConfigMapGenerator = []generator{{Name: bootstrapName, Namespace: systemNamespace, Files: []string{"bootstrap.yaml"}}}
+	if len(envoyFiles) > 0 {
+		k.ConfigMapGenerator = []generator{{Name: bootstrapName, Namespace: systemNamespace, Files: envoyFiles}}
 	}
 	return k
 }
@@ -72,8 +72,8 @@ func splitRef(ref string) (repository, tag string) {
 	return ref[:at], ref[at+1:]
 }
 
-// render writes the generated layer into dir and returns all manifests. A nil bootstrap
-// leaves Envoy's ConfigMap out.
+// render writes the generated layer into dir and returns all manifests. Without files of Envoy
+// its ConfigMap is left out.
 func (d Deployment) render(ctx context.Context, dir string) ([]object, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make overlay folder: %w", err)
@@ -82,15 +82,17 @@ func (d Deployment) render(ctx context.Context, dir string) ([]object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find overlay: %w", err)
 	}
-	content, err := yaml.Marshal(newKustomization(overlay, d.Images, d.Bootstrap != nil))
+	content, err := yaml.Marshal(newKustomization(overlay, d.Images, slices.Sorted(maps.Keys(d.EnvoyFiles))))
 	if err != nil {
 		return nil, fmt.Errorf("encode kustomization: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), content, 0o644); err != nil {
 		return nil, fmt.Errorf("write kustomization: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "bootstrap.yaml"), d.Bootstrap, 0o644); err != nil {
-		return nil, fmt.Errorf("write bootstrap: %w", err)
+	for name, text := range d.EnvoyFiles {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return nil, fmt.Errorf("write Envoy's configuration: %w", err)
+		}
 	}
 	manifests, err := d.Kubectl.run(ctx, nil, "kustomize", dir)
 	if err != nil {
