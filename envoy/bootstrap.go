@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"sigs.k8s.io/yaml"
 )
@@ -17,6 +19,12 @@ import (
 // gracefulClose makes Envoy end the ext_proc stream of a finished request
 // without a reset, so extproc can tell "over" from "broken" (design section 3).
 const gracefulClose = "envoy.reloadable_features.ext_proc_graceful_grpc_close"
+
+// clientCacheIdle keeps each worker's gRPC client to extproc for good. By default Envoy drops it after 50 s without
+// a new request; a WebSocket that outlives that owns the client alone then, and with gracefulClose its end destroys
+// the client in the middle of the client's own callback: Envoy 1.40.0 dies of a null pointer. There is one client
+// per gRPC service of this file, so nothing grows.
+const clientCacheIdle = 10 * 365 * 24 * time.Hour
 
 // Bootstrap builds the whole configuration of an Envoy, or says everything
 // that is wrong with c. Equal Configs give equal messages.
@@ -76,6 +84,9 @@ func (b *builder) bootstrap() *bootstrapv3.Bootstrap {
 		StatsConfig:      b.stats(),
 		ClusterManager:   b.clusterManager(),
 		DynamicResources: b.dynamic(),
+		GrpcAsyncClientManagerConfig: &bootstrapv3.Bootstrap_GrpcAsyncClientManagerConfig{
+			MaxCachedEntryIdleDuration: durationpb.New(clientCacheIdle),
+		},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 			Listeners: []*listenerv3.Listener{b.ingress(), b.ready()},
 			Clusters:  []*clusterv3.Cluster{b.extprocCluster(), b.controllers(), b.adminCluster()},
