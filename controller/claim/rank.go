@@ -62,7 +62,8 @@ func Rank(q Question) Ranking {
 			continue
 		}
 		out.Usable++
-		best = insert(best, rankedPod{p, generations.of(p), q.Spread.place(p.UID), hash(q.Spread.Self, p.UID)}, q.Limit)
+		place, order := q.Spread.place(p.UID)
+		best = insert(best, rankedPod{p, generations.of(p), place, order}, q.Limit)
 	}
 	for _, r := range best {
 		out.Best = append(out.Best, r.pod)
@@ -116,14 +117,14 @@ type rankedPod struct {
 	pod        *pool.Pod
 	generation int
 	place      int
-	hash       uint64
+	order      uint64
 }
 
 func compareRanked(a, b rankedPod) int {
 	return cmp.Or(
 		cmp.Compare(a.generation, b.generation),
 		cmp.Compare(a.place, b.place),
-		cmp.Compare(a.hash, b.hash),
+		cmp.Compare(a.order, b.order),
 		cmp.Compare(a.pod.UID, b.pod.UID),
 	)
 }
@@ -148,16 +149,20 @@ func (g generations) of(p *pool.Pod) int {
 	return len(g)
 }
 
-// place is how many other replicas come before this one for the pod
-// (rendezvous hashing): 0 for its favourite.
-func (s Spread) place(uid string) int {
-	n, own := 0, hash(s.Self, uid)
+// place is 0 for this replica's favourites (rendezvous hashing) and 1 for those
+// of others, with the order among pods of one place: of its favourites each
+// replica takes those of the lowest hash first, of others' those of the
+// highest, which they would take last.
+func (s Spread) place(uid string) (place int, order uint64) {
+	own := hash(s.Self, uid)
+	lowest := own
 	for _, r := range s.Replicas {
-		if r != s.Self && hash(r, uid) < own {
-			n++
-		}
+		lowest = min(lowest, hash(r, uid))
 	}
-	return n
+	if lowest < own {
+		return 1, ^lowest
+	}
+	return 0, own
 }
 
 func hash(replica, uid string) uint64 {

@@ -114,6 +114,26 @@ func TestReplicasSeldomMeet(t *testing.T) {
 	}
 }
 
+// TestReplicaWithManyCallersMeetsOthersLast: one that has used its favourites up
+// takes what the others would take last.
+func TestReplicaWithManyCallersMeetsOthersLast(t *testing.T) {
+	names := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}
+	var pods []*pool.Pod
+	for i := range 300 {
+		pods = append(pods, free(fmt.Sprintf("uid-%d", i), "rs"))
+	}
+	taken := map[string]string{}
+	for i, n := range names {
+		limit := []int{160, 50, 50}[i]
+		for _, p := range Rank(Question{Pods: pods, Spread: Spread{Self: n, Replicas: names}, Limit: limit}).Best {
+			if other, ok := taken[p.UID]; ok {
+				t.Errorf("%s is wanted by %s and %s", p.UID, other, n)
+			}
+			taken[p.UID] = n
+		}
+	}
+}
+
 func BenchmarkRankOneOf5000(b *testing.B) {
 	var pods []*pool.Pod
 	for i := range 5000 {
