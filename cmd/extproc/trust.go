@@ -14,7 +14,7 @@ func (c *config) addTrustFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.tls.Cert, "tls-cert-file", "", "PEM `file` of our certificate, role extproc, for the controllers; read again when it changes")
 	fs.StringVar(&c.tls.Key, "tls-key-file", "", "PEM `file` of its key")
 	fs.StringVar(&c.tls.CA, "tls-ca-file", "", "PEM `file` of the authorities that sign for the controllers")
-	fs.BoolVar(&c.plaintext, "insecure-plaintext", false, "speak to the controllers without TLS, as they must do too")
+	fs.BoolVar(&c.plaintext, "insecure-plaintext", c.plaintext, "speak to the controllers without TLS, as they must do too")
 }
 
 // openTrust is how the controllers are spoken to. The identity is nil without
