@@ -43,7 +43,7 @@ func StartController(ctx context.Context, cfg ControllerConfig) (*Controller, er
 	args := append([]string{
 		"--insecure-plaintext", "--host", cfg.IP, "--pod-ip", cfg.IP, "--port", strconv.Itoa(int(cfg.Port)), "--web-port", strconv.Itoa(int(cfg.WebPort)),
 		"--kubeconfig", cfg.Kubeconfig, "--namespace", cfg.Namespace, "--function-namespaces", cfg.Namespace,
-		"--paseto-private-key-file", cfg.KeyFile, "--controller-selector", controllerLabel + "=" + controllerName,
+		"--paseto-private-key-file", cfg.KeyFile, "--controller-selector", controllerLabel + "=" + controllerName, "--insecure-plaintext",
 	}, cfg.Args...)
 	c := &Controller{cfg: cfg, cmd: exec.CommandContext(ctx, cfg.Binary, args...), done: make(chan struct{})}
 	c.cmd.Env = []string{}

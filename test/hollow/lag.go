@@ -13,11 +13,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// Hooks see what passes a LagProxy, and may hold it up; either may be nil.
+type Hooks struct {
+	// Before is called with each request before the API server gets it.
+	Before func(*http.Request)
+	// After is called with each answer's request before the caller gets it.
+	After func(*http.Request)
+}
+
 // LagProxy is an API server whose watches are up to most late, each chunk by
 // another time but none before an earlier one. Everything else passes at once.
 // It speaks plain HTTP and acts with the rights of config, so it must listen on
 // the loopback network only.
-func LagProxy(config *rest.Config, most time.Duration, before func(*http.Request)) (http.Handler, error) {
+func LagProxy(config *rest.Config, most time.Duration, hooks Hooks) (http.Handler, error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		return nil, err
@@ -30,13 +38,16 @@ func LagProxy(config *rest.Config, most time.Duration, before func(*http.Request
 		Transport: transport, FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
-			if before != nil {
-				before(r.In)
+			if hooks.Before != nil {
+				hooks.Before(r.In)
 			}
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if most > 0 && r.Request.URL.Query().Get("watch") != "" {
 				r.Body = late(r.Request.Context(), r.Body, most)
+			}
+			if hooks.After != nil {
+				hooks.After(r.Request)
 			}
 			return nil
 		},

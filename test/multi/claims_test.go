@@ -53,8 +53,8 @@ func claimAll(t *testing.T, w *world, n int) {
 	w.checkOwners(owners)
 	counts := map[string]float64{}
 	for _, c := range w.controllers {
-		for outcome, n := range counters(t, c.Web(), "skipper_controller_claims_total", "outcome") {
-			counts[outcome] += n
+		for labels, n := range metrics(t, c.Web(), "skipper_controller_claims_total") {
+			counts[strings.TrimSuffix(strings.TrimPrefix(labels, `{outcome="`), `"}`)] += n
 		}
 	}
 	t.Logf("%d claims in %s (%.0f/s), patches by outcome: %v", n, took.Round(time.Millisecond), float64(n)/took.Seconds(), counts)
@@ -88,8 +88,8 @@ func (w *world) checkOwners(owners []*skipperpb.Instance) {
 	}
 }
 
-// counters reads a metric's values by one of its labels.
-func counters(t *testing.T, web, name, label string) map[string]float64 {
+// metrics reads all values of a metric, by its labels as they are written.
+func metrics(t *testing.T, web, name string) map[string]float64 {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	r, err := client.Get(web + "/metrics")
@@ -99,20 +99,20 @@ func counters(t *testing.T, web, name, label string) map[string]float64 {
 	defer func() { _ = r.Body.Close() }()
 	out := map[string]float64{}
 	for s := bufio.NewScanner(r.Body); s.Scan(); {
-		rest, ok := strings.CutPrefix(s.Text(), name+"{")
-		labels, value, ok2 := strings.Cut(rest, "} ")
-		if !ok || !ok2 {
+		key, value, _ := strings.Cut(s.Text(), " ")
+		labels, ours := strings.CutPrefix(key, name)
+		if !ours || labels != "" && labels[0] != '{' {
 			continue
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
+		if out[labels], err = strconv.ParseFloat(value, 64); err != nil {
 			t.Fatalf("metric %s: %v", s.Text(), err)
-		}
-		for _, l := range strings.Split(labels, ",") {
-			if of, ok := strings.CutPrefix(l, label+"="); ok {
-				out[strings.Trim(of, `"`)] += v
-			}
 		}
 	}
 	return out
+}
+
+// gauge reads a metric without labels.
+func gauge(t *testing.T, web, name string) float64 {
+	t.Helper()
+	return metrics(t, web, name)[""]
 }

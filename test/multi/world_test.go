@@ -82,8 +82,23 @@ type world struct {
 	node        *hollow.Node
 	pods        *hollow.Pods
 	controllers []*hollow.Controller
+	own         []*corev1.Pod // of the controllers
 	ips         []string
-	onRequest   atomic.Pointer[func(*http.Request)] // sees the controllers' requests to the API server
+	before      hook // sees the controllers' requests to the API server
+	after       hook // sees them when they have been answered
+}
+
+// hook is a function that may be set while it is in use.
+type hook struct {
+	f atomic.Pointer[func(*http.Request)]
+}
+
+func (h *hook) set(f func(*http.Request)) { h.f.Store(&f) }
+
+func (h *hook) call(r *http.Request) {
+	if f := h.f.Load(); f != nil {
+		(*f)(r)
+	}
 }
 
 // options of a world.
@@ -184,11 +199,7 @@ func (w *world) serve(at string, h http.Handler) int {
 
 func (w *world) startControllers(config *rest.Config, o options) {
 	w.t.Helper()
-	proxy, err := hollow.LagProxy(config, o.lag, func(r *http.Request) {
-		if f := w.onRequest.Load(); f != nil {
-			(*f)(r)
-		}
-	})
+	proxy, err := hollow.LagProxy(config, o.lag, hollow.Hooks{Before: w.before.call, After: w.after.call})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -221,9 +232,11 @@ func (w *world) startControllers(config *rest.Config, o options) {
 		w.eventually("controller is ready", func() (bool, string) {
 			return httpOK(c.Web() + "/readyz")
 		})
-		if _, err := w.kube.CoreV1().Pods(w.namespace).Create(w.t.Context(), w.node.Controller(w.ips[i]), metav1.CreateOptions{}); err != nil {
+		p, err := w.kube.CoreV1().Pods(w.namespace).Create(w.t.Context(), w.node.Controller(w.ips[i]), metav1.CreateOptions{})
+		if err != nil {
 			w.t.Fatal(err)
 		}
+		w.own = append(w.own, p)
 	}
 	for _, c := range w.controllers {
 		client := w.client(c.Addr())
@@ -231,6 +244,16 @@ func (w *world) startControllers(config *rest.Config, o options) {
 			s, err := client.GetClusterState(w.t.Context(), &skipperpb.GetClusterStateRequest{})
 			return err == nil && len(s.GetClusterState().GetControllerIps()) == o.controllers, fmt.Sprint(s.GetClusterState().GetControllerIps(), err)
 		})
+	}
+}
+
+// kill ends a controller as kill -9 does; its pod is said to be unready
+// afterwards, as a kubelet would.
+func (w *world) kill(i int) {
+	w.t.Helper()
+	w.controllers[i].Kill()
+	if err := w.node.SetReady(w.t.Context(), w.own[i], false); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
