@@ -33,9 +33,10 @@ const (
 func TestWarmRequestsOutliveTheController(t *testing.T) {
 	const requests = 300
 	p := newWorld(t).newPool(t, 3)
+	replicas := int32(len(p.systemPods(t, controllerName)))
 	warm := p.warmUp(t, 3)
 	p.reconnectAfterwards(t)
-	afterwards(t, "start the controller", func(ctx context.Context) error { return p.scaleController(ctx, 1) })
+	afterwards(t, "start the controller", func(ctx context.Context) error { return p.scaleController(ctx, replicas) })
 	if err := p.scaleController(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestWarmRequestsOutliveTheController(t *testing.T) {
 			t.Fatalf("tenant %s moved from pod %s to %s", tenant, warm[tenant], e.PodUID)
 		}
 	}
-	if err := p.scaleController(t.Context(), 1); err != nil {
+	if err := p.scaleController(t.Context(), replicas); err != nil {
 		t.Fatal(err)
 	}
 	mustEcho(t, p.get(t.Context(), p.function("cold"), "/"))
@@ -68,15 +69,15 @@ func TestControllerRolloutUnderLoad(t *testing.T) {
 	})
 }
 
-// Nor does a crash of it.
+// Nor does a crash of a replica.
 func TestControllerCrashUnderLoad(t *testing.T) {
 	p := newWorld(t).newPool(t, 3)
 	p.disturb(t, func() {
-		pod := p.systemPod(t, controllerName)
+		pod := p.systemPods(t, controllerName)[0]
 		before := pod.Status.ContainerStatuses[0].RestartCount
-		processOf(t, pod, "controller").kill(t)
+		processOf(t, &pod, "controller").kill(t)
 		eventually(t, "the controller to be ready again", func() (bool, string) {
-			s := p.systemPod(t, controllerName).Status.ContainerStatuses[0]
+			s := p.systemPods(t, controllerName)[0].Status.ContainerStatuses[0]
 			return s.Ready && s.RestartCount > before, fmt.Sprintf("%+v", s)
 		})
 	})

@@ -138,13 +138,20 @@ func enterNetwork(pid int) error {
 // systemPod is the only pod of one of Skipper's Deployments.
 func (w *world) systemPod(t *testing.T, deployment string) *corev1.Pod {
 	t.Helper()
+	pods := w.systemPods(t, deployment)
+	if len(pods) != 1 {
+		t.Fatalf("deployment %s has %d pods, want 1", deployment, len(pods))
+	}
+	return &pods[0]
+}
+
+// systemPods are those of one of Skipper's Deployments, by name.
+func (w *world) systemPods(t *testing.T, deployment string) []corev1.Pod {
+	t.Helper()
 	opts := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployment}
 	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(pods.Items) != 1 {
-		t.Fatalf("deployment %s has %d pods, want 1", deployment, len(pods.Items))
-	}
-	return &pods.Items[0]
+	return pods.Items
 }
