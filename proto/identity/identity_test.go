@@ -192,8 +192,12 @@ func TestValidateWantsExactlyOneOfTheTwo(t *testing.T) {
 		plaintext bool
 		ok        bool
 	}{
-		{all, false, true}, {identity.Files{}, true, true},
-		{all, true, false}, {identity.Files{}, false, false}, {identity.Files{Cert: "c", Key: "k"}, false, false}, {identity.Files{CA: "a"}, true, false},
+		{all, false, true},
+		{identity.Files{}, true, true},
+		{all, true, false},
+		{identity.Files{}, false, false},
+		{identity.Files{Cert: "c", Key: "k"}, false, false},
+		{identity.Files{CA: "a"}, true, false},
 	} {
 		if err := row.files.Validate(row.plaintext); (err == nil) != row.ok {
 			t.Errorf("%+v, plaintext %v: %v", row.files, row.plaintext, err)

@@ -163,7 +163,9 @@ func (g *game) drain() {
 // FuzzHandle feeds requests of any bytes, among changes of the world.
 func FuzzHandle(f *testing.F) {
 	for _, r := range []*request{
-		{}, {ResourceNamesSubscribe: []string{"a", "*"}}, {ResponseNonce: "1", ResourceNamesUnsubscribe: []string{"a", "*"}},
+		{},
+		{ResourceNamesSubscribe: []string{"a", "*"}},
+		{ResponseNonce: "1", ResourceNamesUnsubscribe: []string{"a", "*"}},
 		{InitialResourceVersions: map[string]string{"a": "1"}, ErrorDetail: &status.Status{}},
 	} {
 		b, err := proto.Marshal(r)
