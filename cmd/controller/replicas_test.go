@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -50,9 +49,9 @@ func startCrowd(t *testing.T, n, pods int, change func(*config.Config)) *crowd {
 			t.Fatal(err)
 		}
 		port = portOf(l.grpc)
-		w := &world{t: t, api: c.api}
+		w := &world{t: t, api: c.api, web: "http://" + l.web.Addr().String()}
 		w.run(cfg, l)
-		w.connect("passthrough:///"+net.JoinHostPort(ip, strconv.Itoa(int(port))), insecure.NewCredentials())
+		w.connect("passthrough:///"+net.JoinHostPort(ip, strconv.Itoa(int(port))), peerCredentials(t, cfg))
 		c.replicas = append(c.replicas, w)
 	}
 	for _, r := range c.replicas {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -44,6 +48,66 @@ func clientCredentials(t *testing.T, a *issue.Authority, role identity.Role) cre
 		t.Fatal(err)
 	}
 	return i.Client(identity.Controller)
+}
+
+// peerCredentials are those of a controller with this configuration.
+func peerCredentials(t *testing.T, cfg *config.Config) credentials.TransportCredentials {
+	t.Helper()
+	if cfg.InsecurePlaintext {
+		return insecure.NewCredentials()
+	}
+	i, err := identity.Open(identity.Options{Files: cfg.TLS, Role: identity.Controller})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i.Client(identity.Controller)
+}
+
+// Replicas reach each other by address, each with a certificate of its own.
+func TestReplicasForwardOverTLS(t *testing.T) {
+	a, err := issue.NewAuthority(time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := startCrowd(t, 3, 3, func(c *config.Config) { c.InsecurePlaintext, c.TLS = false, tlsFiles(t, a, identity.Controller) })
+	for i, r := range c.replicas { // each asks for functions that others own
+		if _, err := r.get(function(fmt.Sprint("t", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forwarded := false
+	for _, r := range c.replicas {
+		text := r.metrics()
+		forwarded = forwarded || strings.Contains(text, `skipper_controller_routed_calls_total{method="GetInstance",reason="owner"}`)
+		for _, lost := range []string{`reason="next_owner"`, `reason="in_place_of_owner"`, `reason="nobody_else"`} {
+			if strings.Contains(text, lost) {
+				t.Errorf("a replica could not be reached: %s", lost)
+			}
+		}
+	}
+	if !forwarded {
+		t.Error("nothing was forwarded")
+	}
+}
+
+// metrics is what the controller tells Prometheus.
+func (w *world) metrics() string {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.web+"/metrics", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Close = true
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(text)
 }
 
 // With TLS, each role gets what it needs from the whole controller, and
