@@ -192,10 +192,11 @@ func (p *process) responsible(key fn.Key) bool {
 }
 
 // callGrace and writeGrace divide the shutdown timeout: first calls and
-// assignments may end, then what they led to is written.
+// assignments may end, then what the acquirer, and after it the retirer, have
+// left is written.
 func (p *process) callGrace() time.Duration { return p.ShutdownTimeout * 3 / 5 }
 
-func (p *process) writeGrace() time.Duration { return p.ShutdownTimeout - p.callGrace() }
+func (p *process) writeGrace() time.Duration { return (p.ShutdownTimeout - p.callGrace()) / 2 }
 
 // serve runs all parts. Those that take calls end with ctx; those that the
 // calls need go on until the last one has ended.
@@ -204,7 +205,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "acquirer": p.acquirer.Run, "retirer": p.retirer.Run,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
 	}
@@ -221,6 +222,20 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 		stop()
 		p.peers.Close()
 		return nil
+	})
+	return g.Wait()
+}
+
+// acquireAndRetire stops the retirer after the acquirer, whose last act is to
+// have it delete the pods of assignments that were cut short.
+func (p *process) acquireAndRetire(ctx context.Context) error {
+	retiring, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.retirer.Run(retiring) })
+	g.Go(func() error {
+		defer stop()
+		return p.acquirer.Run(ctx)
 	})
 	return g.Wait()
 }
