@@ -48,50 +48,68 @@ func (n *naiveLines) next(barred string) *ticket {
 	return nil
 }
 
+// bothLines takes every step on lines and on naiveLines.
+type bothLines struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	lines  lines
+	naive  naiveLines
+	served []*ticket // may join again
+	number uint64
+}
+
+func (b *bothLines) join() {
+	b.number++
+	tk := &ticket{tenant: fmt.Sprint("t", b.rnd.IntN(4)), number: b.number}
+	b.lines.join(tk)
+	b.naive.join(tk)
+}
+
+func (b *bothLines) comeBack() {
+	if len(b.served) == 0 {
+		return
+	}
+	tk := b.served[0]
+	b.served = b.served[1:]
+	tk.tries++
+	b.lines.join(tk)
+	b.naive.join(tk)
+}
+
+func (b *bothLines) leave() {
+	if len(b.naive.tickets) == 0 {
+		return
+	}
+	tk := b.naive.tickets[b.rnd.IntN(len(b.naive.tickets))]
+	b.lines.leave(tk)
+	b.lines.leave(tk) // once more does nothing
+	b.naive.leave(tk)
+}
+
+func (b *bothLines) serve() {
+	b.t.Helper()
+	barred := fmt.Sprint("t", b.rnd.IntN(8))
+	got := b.lines.next(func(tk *ticket) error {
+		if tk.tenant == barred {
+			return errors.New("barred")
+		}
+		return nil
+	})
+	if want := b.naive.next(barred); got != want {
+		b.t.Fatalf("next without %s = %+v, want %+v", barred, got, want)
+	}
+	if got != nil && b.rnd.IntN(2) == 0 {
+		b.served = append(b.served, got)
+	}
+}
+
 func TestLinesMatchAFlatList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	barredErr := errors.New("barred")
 	for range 200 {
-		w, naive := newLines(), naiveLines{}
-		var out []*ticket // may join again
-		number := uint64(0)
+		b := &bothLines{t: t, rnd: rnd, lines: newLines()}
 		for range 200 {
-			switch rnd.IntN(4) {
-			case 0:
-				number++
-				tk := &ticket{tenant: fmt.Sprint("t", rnd.IntN(4)), number: number}
-				w.join(tk)
-				naive.join(tk)
-			case 1:
-				if len(out) > 0 {
-					tk := out[0]
-					out = out[1:]
-					tk.tries++
-					w.join(tk)
-					naive.join(tk)
-				}
-			case 2:
-				if len(naive.tickets) > 0 {
-					tk := naive.tickets[rnd.IntN(len(naive.tickets))]
-					w.leave(tk)
-					w.leave(tk) // once more does nothing
-					naive.leave(tk)
-				}
-			case 3:
-				barred := fmt.Sprint("t", rnd.IntN(8))
-				got := w.next(func(tk *ticket) error {
-					if tk.tenant == barred {
-						return barredErr
-					}
-					return nil
-				})
-				if want := naive.next(barred); got != want {
-					t.Fatalf("next without %s = %+v, want %+v", barred, got, want)
-				}
-				if got != nil && rnd.IntN(2) == 0 {
-					out = append(out, got)
-				}
-			}
+			[]func(){b.join, b.comeBack, b.leave, b.serve}[rnd.IntN(4)]()
+			w, naive := &b.lines, &b.naive
 			if w.waiting != len(naive.tickets) || w.turns.Len() != len(naive.turns) || len(w.tenants) != len(naive.turns) {
 				t.Fatalf("%d callers of %d tenants wait, want %d of %d", w.waiting, w.turns.Len(), len(naive.tickets), len(naive.turns))
 			}

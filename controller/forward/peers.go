@@ -49,7 +49,9 @@ type PeersConfig struct {
 // Peers are the connections to the other members. Safe for concurrent use.
 // Close must be called.
 type Peers struct {
-	cfg PeersConfig
+	cfg  PeersConfig
+	life context.Context //nolint:containedctx // lifetime of the connections, ended by Close
+	end  context.CancelFunc
 
 	mu sync.Mutex
 	// The fields below are guarded by mu.
@@ -65,7 +67,8 @@ func NewPeers(cfg PeersConfig) *Peers {
 	if cfg.DeadAfter == 0 {
 		cfg.DeadAfter = DefaultDeadAfter
 	}
-	return &Peers{cfg: cfg, peers: map[string]*peer{}, leaving: map[*peer]struct{}{}}
+	life, end := context.WithCancel(context.Background())
+	return &Peers{cfg: cfg, life: life, end: end, peers: map[string]*peer{}, leaving: map[*peer]struct{}{}}
 }
 
 // Set replaces the members and returns at once. New ones are being connected
@@ -101,7 +104,7 @@ func (p *Peers) addLocked(ip string) {
 		return
 	}
 	p.peers[ip] = made
-	ctx, end := context.WithCancel(context.Background())
+	ctx, end := context.WithCancel(p.life)
 	made.gone, made.end = ctx.Done(), end
 	for _, work := range []func(context.Context){made.stayConnected, made.watch, made.send} {
 		p.running.Go(func() { work(ctx) })
@@ -145,6 +148,7 @@ func (p *Peers) Close() {
 		old.close()
 	}
 	p.mu.Unlock()
+	p.end()
 	p.running.Wait()
 }
 

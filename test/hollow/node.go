@@ -110,10 +110,10 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) follow(ctx context.Context, todo chan<- *corev1.Pod) error {
 	for ctx.Err() == nil {
 		events, err := n.kube.CoreV1().Pods(n.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.name})
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		switch {
+		case errors.Is(err, context.Canceled):
+			return nil
+		case err != nil:
 			return fmt.Errorf("watch pods of node %s: %w", n.name, err)
 		}
 		for e := range events.ResultChan() {

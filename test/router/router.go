@@ -108,13 +108,13 @@ func (r *Router) RoundTrip(out *http.Request) (*http.Response, error) {
 		out.URL.Host = i.GetAddr()
 		answer, err := r.cfg.Transport.RoundTrip(out)
 		if err != nil {
-			r.release(f, i)
+			r.release(out.Context(), f, i)
 			if failed = append(failed, i.GetName()); !untouched(err) || len(failed) >= maxRoundTrips {
 				return nil, err
 			}
 			continue
 		}
-		answer.Body = &watchedBody{answer.Body, sync.OnceFunc(func() { r.release(f, i) })}
+		answer.Body = &watchedBody{answer.Body, sync.OnceFunc(func() { r.release(out.Context(), f, i) })}
 		return answer, nil
 	}
 }
@@ -132,12 +132,13 @@ func untouched(err error) bool {
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// release gives a oneshot's pod back; others are kept.
-func (r *Router) release(f *skipperpb.Function, i *skipperpb.Instance) {
+// release gives a oneshot's pod back, also when its client has left; others are
+// kept.
+func (r *Router) release(ctx context.Context, f *skipperpb.Function, i *skipperpb.Instance) {
 	if !f.GetOneshot() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	// A pod that cannot be released is deleted by the controller's own means.
 	_, _ = r.cfg.Controller.ReleaseInstance(ctx, &skipperpb.ReleaseInstanceRequest{Instance: &skipperpb.Instance{
