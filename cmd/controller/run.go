@@ -218,7 +218,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	g.Go(func() error { return wrap("serve web", p.serveWeb(background, l.web)) })
 	g.Go(func() error {
 		<-ctx.Done()
-		p.stopServing()
+		p.stopServing() //nolint:contextcheck // its time is callGrace, not that of ctx, which has ended
 		stop()
 		p.peers.Close()
 		return nil

@@ -25,7 +25,7 @@ func (p *process) publish(ctx, background context.Context) error {
 		if ctx.Err() != nil {
 			return
 		}
-		p.setServing(true)
+		p.setServing(true) //nolint:contextcheck // connections to peers end with the peers
 		server.SetServing(p.health, true)
 		p.ready.is.Store(true)
 		p.logger.Info("ready", zap.Duration("after", time.Since(p.policy.StartedAt)))

@@ -114,7 +114,8 @@ func (r *Router) RoundTrip(out *http.Request) (*http.Response, error) {
 			}
 			continue
 		}
-		answer.Body = &watchedBody{answer.Body, sync.OnceFunc(func() { r.release(out.Context(), f, i) })}
+		ctx := out.Context()
+		answer.Body = &watchedBody{answer.Body, sync.OnceFunc(func() { r.release(ctx, f, i) })}
 		return answer, nil
 	}
 }
