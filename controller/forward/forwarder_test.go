@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -249,4 +250,27 @@ func TestReasonsAreCounted(t *testing.T) {
 	if d := cmp.Diff(map[string]float64{"responsible": 1, "owner": 1, "next_owner": 0}, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
+}
+
+// awaitReady returns when the connection is up, without a call having been made.
+func awaitReady(t *testing.T, p *peer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for state := p.conn.GetState(); state != connectivity.Ready; state = p.conn.GetState() {
+		if !p.conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("connection to %s is %s, want it ready", p.ip, state)
+		}
+	}
+}
+
+func TestConnectionsAreKeptWarm(t *testing.T) {
+	w := newWorld(t, 2)
+	p := w.replicas[w.ips[0]].peers.of(w.ips[1])
+	awaitReady(t, p)
+	w.conns.closeAll() // as a server does with connections of a certain age
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p.conn.WaitForStateChange(ctx, connectivity.Ready)
+	awaitReady(t, p)
 }

@@ -27,6 +27,28 @@ type world struct {
 	t        *testing.T
 	replicas map[string]*replica
 	ips      []string
+	conns    connections
+}
+
+// connections are all that were made between replicas.
+type connections struct {
+	mu  sync.Mutex
+	all []net.Conn // guarded by mu
+}
+
+func (c *connections) add(conn net.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, conn)
+}
+
+func (c *connections) closeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.all {
+		_ = conn.Close()
+	}
+	c.all = nil
 }
 
 // replica is a controller of which only the forwarding is real.
@@ -114,7 +136,11 @@ func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	conn, err := r.listener.DialContext(ctx)
-	return &muteable{Conn: conn, replica: r}, err
+	if err != nil {
+		return nil, err
+	}
+	w.conns.add(conn)
+	return &muteable{Conn: conn, replica: r}, nil
 }
 
 // muteable loses whatever is sent to a replica that has fallen silent.
