@@ -77,13 +77,18 @@ func TestControllerHasNoRightsElsewhere(t *testing.T) {
 	}
 }
 
-// The gateway has no account in the API server at all, and of Skipper's secrets only its own certificates.
+// The gateway has no account in the API server at all.
 func TestGatewayHasNoToken(t *testing.T) {
 	t.Parallel()
 	pod := newWorld(t).systemPod(t, gatewayName)
 	for _, v := range pod.Spec.Volumes {
-		if v.Projected != nil || v.Secret != nil && v.Secret.SecretName != "skipper-tls-envoy" && v.Secret.SecretName != "skipper-tls-extproc" {
-			t.Errorf("the gateway mounts %s", v.Name)
+		if v.Projected == nil {
+			continue
+		}
+		for _, source := range v.Projected.Sources {
+			if source.ServiceAccountToken != nil {
+				t.Errorf("the gateway mounts a token of its service account as %s", v.Name)
+			}
 		}
 	}
 }

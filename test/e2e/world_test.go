@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -61,6 +63,12 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	release, err := alone()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer release()
 	w, err := connect()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -101,6 +109,19 @@ func (w *world) gatewayStarts() map[string]string {
 		}
 	}
 	return starts
+}
+
+// alone waits for another run on this machine to end: each removes what the other made, and disturbs its controller.
+func alone() (release func(), err error) {
+	path := filepath.Join(os.TempDir(), "skipper-e2e.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return func() { _ = f.Close() }, nil // which unlocks; the run is over
 }
 
 // spread raises the number of parallel tests where the command line does not set it.
