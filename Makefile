@@ -37,11 +37,14 @@ test-unit: local-tool ## Run unit and pipeline tests (race detector on; the real
 	SKIPPER_ENVOY="$$($(LOCAL) envoy)" go test -race -shuffle=on $(GO_PACKAGES)
 	cd deploy/local && go test -shuffle=on ./...
 
-# The node is stopped again if this target started it.
+# One package after the other, because they share the node, which is stopped
+# again if this target started it.
 test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	@was_up=0; if $(LOCAL) status >/dev/null 2>&1; then was_up=1; fi; \
 	$(MAKE) --no-print-directory up; rc=0; \
-	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 40m ./test/e2e || rc=$$?; \
+	export KUBECONFIG="$$($(LOCAL) kubeconfig)"; \
+	SKIPPER_TEST_KUBECONFIG="$$KUBECONFIG" go test -count=1 -run Cluster ./controller/claim || rc=1; \
+	go test -tags e2e -p 1 -count=1 -timeout 40m ./test/e2e ./test/multi || rc=1; \
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
 	exit $$rc
 
