@@ -89,7 +89,7 @@ func (p *pool) disturb(t *testing.T, f func()) {
 	t.Helper()
 	p.reconnectAfterwards(t)
 	warm := p.warmUp(t, loadTenants)
-	l := startLoad(t, p, warm)
+	l := startLoad(t, p, warm, loadPause)
 	f()
 	seen := l.count()
 	eventually(t, "requests after the disturbance", func() (bool, string) {
@@ -127,20 +127,20 @@ type load struct {
 	problems []string
 }
 
-// startLoad sends to each tenant at a steady pace.
-func startLoad(t *testing.T, p *pool, warm map[string]types.UID) *load {
+// startLoad sends a request to each tenant once in every pause.
+func startLoad(t *testing.T, p *pool, warm map[string]types.UID, pause time.Duration) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
 	for tenant, uid := range warm {
-		l.wg.Go(func() { l.run(ctx, p, tenant, uid) })
+		l.wg.Go(func() { l.run(ctx, p, tenant, uid, pause) })
 	}
 	t.Cleanup(func() { l.stop() })
 	return l
 }
 
-func (l *load) run(ctx context.Context, p *pool, tenant string, uid types.UID) {
-	ticker := time.NewTicker(loadPause)
+func (l *load) run(ctx context.Context, p *pool, tenant string, uid types.UID, pause time.Duration) {
+	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for {
 		select {
