@@ -72,7 +72,10 @@ type Acquirer struct {
 	flights  map[fn.Key]*flight   // those that callers may join
 	airborne map[*flight]struct{} // those whose goroutine runs
 	awaited  map[fn.Key]*signal
-	stopping bool // no flight starts any more
+	// inHand counts, by UID, how often a pod is being assigned here.
+	inHand    map[string]int
+	adoptions map[string]context.CancelFunc // by UID
+	stopping  bool                          // no flight and no adoption starts any more
 }
 
 // New returns an Acquirer; ready-at is written while Run runs.
@@ -85,6 +88,7 @@ func New(cfg Config) *Acquirer {
 		flights:  map[fn.Key]*flight{},
 		airborne: map[*flight]struct{}{},
 		awaited:  map[fn.Key]*signal{},
+		inHand:   map[string]int{}, adoptions: map[string]context.CancelFunc{},
 	}
 }
 
@@ -154,6 +158,8 @@ func (a *Acquirer) acquire(waiting, answering context.Context, f *skipperpb.Func
 
 // assign has the claimed pod accept f. An error means that the pod is of no use.
 func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function) (pool.Pod, error) {
+	a.takeInHand(p.UID)
+	defer a.letGo(p.UID)
 	start := time.Now()
 	err := a.cfg.Poster.Assign(ctx, p, f)
 	took := time.Since(start)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
@@ -53,7 +54,7 @@ func (a *Acquirer) GetOrAcquire(ctx context.Context, f *skipperpb.Function, excl
 			err = a.await(ctx, f, exclude)
 		case Assign:
 			var p pool.Pod
-			if p, err = a.share(ctx, f); err == nil && !slices.Contains(exclude, p.Name) {
+			if p, err = a.share(ctx, f, exclude); err == nil && p.Name != "" && !slices.Contains(exclude, p.Name) {
 				return p, nil
 			}
 		}
@@ -63,12 +64,13 @@ func (a *Acquirer) GetOrAcquire(ctx context.Context, f *skipperpb.Function, excl
 	}
 }
 
-// share joins the function's flight, or starts it, and waits for its end.
-func (a *Acquirer) share(ctx context.Context, f *skipperpb.Function) (pool.Pod, error) {
+// share joins the function's flight, or starts it, and waits for its end. The
+// zero Pod without an error means that no other one needs to be assigned.
+func (a *Acquirer) share(ctx context.Context, f *skipperpb.Function, exclude []string) (pool.Pod, error) {
 	a.metrics.waiting.Inc()
 	defer a.metrics.waiting.Dec()
-	fl, err := a.board(ctx, f)
-	if err != nil {
+	fl, err := a.board(ctx, f, exclude)
+	if fl == nil {
 		return pool.Pod{}, err
 	}
 	select {
@@ -83,8 +85,10 @@ func (a *Acquirer) share(ctx context.Context, f *skipperpb.Function) (pool.Pod, 
 	return pool.Pod{}, classify(a.cfg.Claimer.Explain(f.GetNamespace(), f.GetDeployment(), ctx.Err()))
 }
 
-// board counts the caller into the function's flight.
-func (a *Acquirer) board(ctx context.Context, f *skipperpb.Function) (*flight, error) {
+// board counts the caller into the function's flight. Where there is none, the
+// caller's decision is made again, because a flight may have ended since, and
+// what it brought is seen before it is gone. Nil means that none is needed.
+func (a *Acquirer) board(ctx context.Context, f *skipperpb.Function, exclude []string) (*flight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := fn.KeyOf(f)
@@ -92,6 +96,9 @@ func (a *Acquirer) board(ctx context.Context, f *skipperpb.Function) (*flight, e
 	if fl == nil {
 		if a.stopping {
 			return nil, &Error{Cause: Internal, Message: "controller is stopping: ask again, another replica answers", Err: context.Canceled}
+		}
+		if Decide(a.cfg.View.Instances(key), exclude, f.GetScale().GetMaxInstances()).Step != Assign {
+			return nil, nil
 		}
 		fl = a.takeOffLocked(context.WithoutCancel(ctx), f)
 	}
@@ -157,7 +164,7 @@ func (a *Acquirer) unlistLocked(fl *flight, key fn.Key) {
 	}
 }
 
-// groundFlights ends all flights and lets none start any more.
+// groundFlights ends all flights and adoptions, and lets none start any more.
 func (a *Acquirer) groundFlights() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -165,10 +172,13 @@ func (a *Acquirer) groundFlights() {
 	for fl := range a.airborne {
 		fl.abort()
 	}
+	for _, abort := range a.adoptions {
+		abort()
+	}
 }
 
 // await waits until one of the function's pods changes in a way that changes
-// the decision.
+// the decision. Pods that whoever claimed them has left are assigned meanwhile.
 func (a *Acquirer) await(ctx context.Context, f *skipperpb.Function, exclude []string) error {
 	a.metrics.waiting.Inc()
 	defer a.metrics.waiting.Dec()
@@ -176,15 +186,33 @@ func (a *Acquirer) await(ctx context.Context, f *skipperpb.Function, exclude []s
 	for {
 		changed := a.changeOf(key)
 		// Look again after asking to be told, or a change in between is missed.
-		if Decide(a.cfg.View.Instances(key), exclude, f.GetScale().GetMaxInstances()).Step != Await {
+		instances := a.cfg.View.Instances(key)
+		if Decide(instances, exclude, f.GetScale().GetMaxInstances()).Step != Await {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		next, due := a.adoptDue(ctx, instances, time.Now())
+		if !await(ctx, changed, next, due) {
 			return unfinished(ctx, "all the instances that scale.max_instances allows became ready")
 		}
 	}
+}
+
+// await returns at a change or, where something falls due, when it does; false
+// if the context ended first.
+func await(ctx context.Context, changed <-chan struct{}, in time.Duration, due bool) bool {
+	var alarm <-chan time.Time
+	if due {
+		timer := time.NewTimer(in)
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case <-changed:
+	case <-alarm:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // changeOf is closed at the next change of any of the function's pods.

@@ -1,0 +1,144 @@
+package acquire
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"skipper/controller/pool"
+	skipperpb "skipper/proto"
+)
+
+// single is a function that may have one instance only, so that an abandoned
+// one stands in its way.
+func single() *skipperpb.Function {
+	f := testFunction("t1")
+	f.Scale.MaxInstances = 1
+	return f
+}
+
+// abandoned is a pod whose claimer died before it posted the assignment.
+func (w *world) abandoned(f *skipperpb.Function) pool.Pod {
+	w.t.Helper()
+	p, err := w.claimer.Claim(w.t.Context(), f)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+// served asks for f with the patience of a request; it returns the pod's name.
+func (w *world) served(f *skipperpb.Function) string {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	defer cancel()
+	p, err := w.GetOrAcquire(ctx, f, nil)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return p.Name
+}
+
+func TestAbandonedAssignmentIsTakenUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 5)
+		left, begin := w.abandoned(single()), time.Now()
+		w.answers(slow(2 * time.Second))
+		var callers sync.WaitGroup
+		for range 5 {
+			callers.Go(func() {
+				if got := w.served(single()); got != left.Name {
+					t.Errorf("got pod %q, want %q", got, left.Name)
+				}
+			})
+		}
+		callers.Wait()
+		if took := time.Since(begin); w.posts() != 1 || took != adoptAfter+2*time.Second {
+			t.Errorf("%d assignments, the callers waited %s", w.posts(), took)
+		}
+		w.settled()
+		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1, pool.Unassigned: 4}, w.pods()); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestAbandonedPodThatRefusesIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		left := w.abandoned(single())
+		w.answers(func(_ context.Context, p pool.Pod) error {
+			if p.Name == left.Name {
+				return errors.New("assignment answered with status 500")
+			}
+			return nil
+		})
+		if got := w.served(single()); got == left.Name {
+			t.Errorf("got pod %s, which refuses", got)
+		}
+		w.settled()
+		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1}, w.pods()); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestPodThatIsBeingAssignedIsNotTakenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.answers(slow(10 * time.Second))
+		var callers sync.WaitGroup
+		callers.Go(func() {
+			if _, err := w.Acquire(t.Context(), single()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		w.served(single())
+		callers.Wait()
+		if w.posts() != 1 {
+			t.Errorf("%d assignments, want 1", w.posts())
+		}
+	})
+}
+
+func TestStopLeavesAbandonedPodsToTheNextReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.abandoned(single())
+		w.answers(slow(time.Hour))
+		ctx, cancel := context.WithTimeout(t.Context(), 2*adoptAfter)
+		defer cancel()
+		if _, err := w.GetOrAcquire(ctx, single(), nil); causeOf(err) != Unfinished {
+			t.Errorf("error %v", err)
+		}
+		w.stopping()
+		if diff := cmp.Diff(map[pool.State]int{pool.Assigned: 1}, w.pods()); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A caller may have decided that it needs a pod just before the flight ended
+// that brought one.
+func TestDecisionIsMadeAgainBeforeAFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		f := testFunction("t1")
+		if _, err := w.board(t.Context(), f, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if late, err := w.board(t.Context(), f, nil); late != nil || err != nil {
+			t.Errorf("a second flight took off: %v", err)
+		}
+		w.settled()
+		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1, pool.Unassigned: 1}, w.pods()); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
