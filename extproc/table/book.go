@@ -26,9 +26,19 @@ type book struct {
 
 type record struct {
 	instance *Instance
-	// confirmed by a push; the others are known from an answer alone.
+	// confirmed by a push; the others are known from an answer alone, or doubted.
 	confirmed bool
-	heard     time.Time
+	// heard is when they were last spoken of, or first doubted.
+	heard time.Time
+}
+
+// doubt has the instance confirmed anew, because its sender's successor does not
+// list it: either that one is behind, and will tell, or the pod went while no
+// controller was watching, and nobody will.
+func (r *record) doubt(now time.Time) {
+	if r.confirmed {
+		r.confirmed, r.heard = false, now
+	}
 }
 
 func newBook() book {
@@ -48,8 +58,12 @@ func (b *book) push(list []*skipperpb.Instance, version uint64, now time.Time, c
 		b.learn(i, true, now, count)
 	}
 	for uid, r := range b.known {
-		if !listed[uid] && version >= r.instance.Version {
+		switch {
+		case listed[uid]:
+		case version >= r.instance.Version:
 			b.remove(uid, version)
+		default:
+			r.doubt(now)
 		}
 	}
 	b.pushed = max(b.pushed, version)
@@ -99,8 +113,9 @@ func (b *book) remove(uid string, version uint64) {
 	}
 }
 
-// expire drops instances that only an answer spoke of, at or before the given
-// time, and reports whether there were any. They may come back by any news.
+// expire drops instances that only an answer spoke of, or that were doubted, at
+// or before the given time, and reports whether there were any. They may come
+// back by any news.
 func (b *book) expire(before time.Time) bool {
 	dropped := false
 	for uid, r := range b.known {

@@ -74,6 +74,10 @@ func TestBook(t *testing.T) {
 		{"pods without addr, uid or cluster", []news{push(0, 10, &skipperpb.Instance{Uid: "u"}, &skipperpb.Instance{Addr: "a"}, nil, pod(1, 1))}, 0, []string{"uid-1@1"}},
 		{"unconfirmed answer expires", []news{answer(0, pod(1, 9)), push(1, 8)}, 30, nil},
 		{"confirmed answer stays", []news{answer(0, pod(1, 9)), push(1, 9, pod(1, 9))}, 30, []string{"uid-1@9"}},
+		{"older push that lacks a pod leaves it for now", []news{push(0, 9, pod(1, 9)), push(1, 8)}, 0, []string{"uid-1@9"}},
+		{"pod that an older push lacks and none confirms expires", []news{push(0, 9, pod(1, 9)), push(1, 8), push(2, 8)}, 30, nil},
+		{"pod that an older push lacks is confirmed again", []news{push(0, 9, pod(1, 9)), push(1, 8), push(2, 9, pod(1, 9))}, 30, []string{"uid-1@9"}},
+		{"pod that an older push has just lacked stays", []news{push(0, 9, pod(1, 9)), push(31, 8)}, 30, []string{"uid-1@9"}},
 		{"recent answer stays", []news{answer(31, pod(1, 9))}, 30, []string{"uid-1@9"}},
 	}
 	for _, tt := range tests {

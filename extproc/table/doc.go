@@ -7,7 +7,10 @@
 // is missing from a push at or above its own version is gone, and comes back
 // only with a version above that push's (a pod that was assigned anew after a
 // restart), so neither a late push nor a late answer can revive it. An instance
-// that only an answer speaks of is dropped when no push confirms it in time.
+// that only an answer speaks of is dropped when no push confirms it in time, and
+// so is one that a push below its version lacks: a pod may have gone while no
+// controller was watching, as the last of its namespace that anything happened to,
+// and then no controller ever comes to know its version.
 //
 // The request path reads immutable views behind atomic pointers and takes no
 // lock. It raises the counter of an instance first and then asks whether the
