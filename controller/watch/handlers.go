@@ -93,7 +93,8 @@ func (h handler[T]) OnAdd(obj any, initial bool) {
 }
 
 // OnUpdate implements cache.ResourceEventHandler. A resync shows the same
-// version again, which is no news.
+// version again, which is no news. An object that was deleted and made anew
+// under its name while the watch was away comes as an update too.
 func (h handler[T]) OnUpdate(oldObj, obj any) {
 	o, ok := obj.(T)
 	if !ok {
@@ -102,6 +103,13 @@ func (h handler[T]) OnUpdate(oldObj, obj any) {
 	old, ok := oldObj.(T)
 	if ok && old.GetResourceVersion() == o.GetResourceVersion() && o.GetResourceVersion() != "" {
 		h.watch.metrics.counted(h.resource, kindResync)
+		return
+	}
+	if ok && old.GetUID() != o.GetUID() {
+		h.watch.metrics.counted(h.resource, kindDelete)
+		h.remove(old)
+		h.watch.metrics.counted(h.resource, kindAdd)
+		h.apply(o)
 		return
 	}
 	h.watch.metrics.counted(h.resource, kindUpdate)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Values of the metrics' label event.
@@ -18,6 +19,7 @@ const (
 // metaObject is what an event's lag is computed from.
 type metaObject interface {
 	GetResourceVersion() string
+	GetUID() types.UID
 	GetCreationTimestamp() metav1.Time
 	GetDeletionTimestamp() *metav1.Time
 	GetDeletionGracePeriodSeconds() *int64

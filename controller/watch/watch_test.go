@@ -189,6 +189,30 @@ func TestHandlersTakeTombstonesAndResyncs(t *testing.T) {
 	h.OnDelete(nil)
 }
 
+// A watch that was away shows a pod that took over a name as an update of the
+// one that had it before.
+func TestPodThatTookOverANameReplacesTheOther(t *testing.T) {
+	view := pool.NewView()
+	w, err := New(Config{Client: fake.NewClientset(), View: view, Functions: pool.NewParser(1), Registerer: prometheus.NewRegistry(), Log: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := functionPod("a")
+	before.ResourceVersion = "5"
+	after := before.DeepCopy()
+	after.UID, after.ResourceVersion = "uid-new", "9"
+	h := w.podHandler()
+	h.OnAdd(before, true)
+	h.OnUpdate(before, after)
+	all := view.All()
+	if len(all) != 1 || all[0].UID != "uid-new" {
+		t.Errorf("pods %v, want the new one", all)
+	}
+	if named, ok := view.Named("prod", "a"); !ok || named.UID != "uid-new" {
+		t.Errorf("pod of that name is %q", named.UID)
+	}
+}
+
 func TestLag(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(d)) }
