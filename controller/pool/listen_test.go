@@ -47,6 +47,45 @@ func TestListenTellsAllInOrder(t *testing.T) {
 	})
 }
 
+// A list that lacks the pod counts only from the version of those that had it,
+// so the informer's word is an event although it says nothing new.
+func TestListenTellsWhenTheInformerHasSeenAnEnd(t *testing.T) {
+	ends := map[string]func(*View, Pod){
+		"drained": func(v *View, p Pod) {
+			v.ExpectDraining("a", noon)
+			p.Draining, p.DrainingAt, p.Version = true, noon, 4
+			v.ExpectWritten(p)
+			synctest.Wait()
+			v.Apply(p)
+		},
+		"deleted": func(v *View, p Pod) {
+			v.ExpectDeleted("a")
+			synctest.Wait()
+			p.Deleting, p.Version = true, 4
+			v.Apply(p)
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := NewView()
+				ready := claimed(freePod("a", 1), "t1", 2)
+				ready.ReadyAt = noon
+				v.Apply(freePod("a", 1))
+				v.ExpectWritten(ready)
+				var seen []uint64
+				defer v.Listen(func(Event) { seen = append(seen, v.Watermark("prod")) })()
+				synctest.Wait()
+				end(v, ready)
+				synctest.Wait()
+				if last := seen[len(seen)-1]; last != 4 {
+					t.Errorf("events at watermarks %v, the last must be at 4", seen)
+				}
+			})
+		})
+	}
+}
+
 func TestSlowListenerHoldsNobodyUpAndSeesTheTruth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewView()

@@ -71,7 +71,11 @@ func (v *View) Apply(p Pod) {
 	}
 	e.seen = &p
 	e.settle(e.seen)
-	v.show(e)
+	if !v.show(e) && e.shown.Marked && e.shown.State() >= Draining {
+		// No news here, but lists that lack the pod have only now become newer
+		// than those that had it: whoever sends lists must send one more.
+		v.emit(Event{Kind: Changed, Old: e.shown, New: e.shown})
+	}
 }
 
 // Remove records that the informer saw the pod vanish. Version is the last one
@@ -92,13 +96,13 @@ func (v *View) Remove(namespace, uid string, version uint64) {
 }
 
 // show computes what e shows now, and if that is news, puts the indexes right
-// and tells the listeners. The caller holds mu.
-func (v *View) show(e *entry) {
+// and tells the listeners. It reports whether it was. The caller holds mu.
+func (v *View) show(e *entry) bool {
 	next, old := e.over(e.seen), e.shown
 	if old != nil && same(*old, *next) {
 		// Only the version moved: keep it for readers, it is no event.
 		e.shown = next
-		return
+		return false
 	}
 	if old != nil {
 		v.unindex(e)
@@ -107,9 +111,10 @@ func (v *View) show(e *entry) {
 	v.index(e)
 	if old == nil {
 		v.emit(Event{Kind: Added, New: e.shown})
-		return
+		return true
 	}
 	v.emit(Event{Kind: Changed, Old: old, New: e.shown})
+	return true
 }
 
 func (v *View) index(e *entry) {
