@@ -47,7 +47,7 @@ const coldIntro = `
 ## P2: a cold start
 
 One by one on the local cluster: a tenant's first request through Envoy until the response's headers, then one patch of
-the same pod and one POST to it, then the pod is given back, so that the kubelet refills the pool during the next sample.
+the same pod and one POST to it; the kubelet refills the pool, and takes used pods away, during the next samples.
 
 `
 
