@@ -188,7 +188,7 @@ func (t *tools) envoyFiles(ctx context.Context) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make folder for Envoy's bootstrap: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what stays is swept with the cache
 	err = t.say.Step(ctx, "making Envoy's bootstrap", 10*time.Second, func(ctx context.Context) error {
 		return t.skipper(ctx, "envoy", "bootstrap", "--output-dir", dir)
 	})

@@ -51,7 +51,7 @@ func (d Deployment) ensureCertificates(ctx context.Context, now time.Time) error
 	if err != nil {
 		return fmt.Errorf("make folder for certificates: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what stays is swept with the cache
 	return d.issueInto(ctx, dir)
 }
 
