@@ -72,7 +72,8 @@ type Pod struct {
 	Tenant string
 	// Function is the parsed annotation; nil where the pod is unassigned, and
 	// where the annotation cannot be read or names another pool or tenant than
-	// the pod's labels (see Problem). Shared and read-only.
+	// the pod's labels and its tenant annotation (see Problem). Shared and
+	// read-only.
 	Function *skipperpb.Function
 	// Key of Function; the zero Key where Function is nil.
 	Key fn.Key

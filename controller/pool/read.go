@@ -152,8 +152,9 @@ func (r reader) spoiled() {
 	}
 }
 
-// function accepts the annotation only where it agrees with the pod's labels:
-// a pod is never taken for another tenant's because somebody edited one of them.
+// function accepts the annotation only where it agrees with the pod's labels,
+// and these with the tenant's annotation: a pod is never taken for another
+// tenant's because somebody edited one or two of the three.
 func (r reader) function(text string) {
 	f, err := r.functions.Parse(text)
 	if err != nil {
@@ -163,6 +164,10 @@ func (r reader) function(text string) {
 	k := fn.KeyOf(f)
 	if k.Namespace != r.out.Namespace || k.Deployment != r.out.Deployment || k.Tenant != r.out.Tenant {
 		r.problem("annotation %s names %s, the pod's namespace and labels say otherwise: delete the pod", AnnotationFunction, quote(k.String()))
+		return
+	}
+	if tenant := r.pod.Annotations[AnnotationTenant]; tenant != k.Tenant {
+		r.problem("annotation %s is %s, the pod's label says %s: delete the pod", AnnotationTenant, quote(tenant), quote(k.Tenant))
 		return
 	}
 	r.out.Function, r.out.Key = f, k

@@ -115,6 +115,7 @@ func TestFromPodNamesWhatIsWrong(t *testing.T) {
 		{"protocol", AnnotationProtocol, "grpc", "set it to http1 or h2c", false},
 		{"no JSON", AnnotationFunction, "{", "cannot be read", false},
 		{"another tenant's function", AnnotationFunction, string(fn.Marshal(other)), "labels say otherwise", false},
+		{"claimed for another tenant", AnnotationTenant, "t2", "the pod's label says \"t1\"", false},
 		{"too large", AnnotationFunction, strings.Repeat("x", fn.MaxJSONBytes+1), "8 KiB", false},
 		{"assigned-at", AnnotationAssignedAt, "yesterday", "RFC 3339", true},
 		{"ready-at", AnnotationReadyAt, "\x00", "RFC 3339", false},

@@ -36,7 +36,7 @@ func serving(name string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "prod", Name: name, UID: types.UID("uid-" + name),
 			Labels:      map[string]string{pool.LabelDeployment: "echo", pool.LabelTenant: "t1"},
-			Annotations: map[string]string{pool.AnnotationFunction: string(fn.Marshal(f)), pool.AnnotationAssignedAt: at, pool.AnnotationReadyAt: at},
+			Annotations: map[string]string{pool.AnnotationTenant: "t1", pool.AnnotationFunction: string(fn.Marshal(f)), pool.AnnotationAssignedAt: at, pool.AnnotationReadyAt: at},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}},
 		Status: corev1.PodStatus{
