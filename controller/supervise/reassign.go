@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -20,23 +21,28 @@ func (s *Supervisors) reassign(ctx context.Context, r *round) {
 			s.Retirer.DeleteSoon(p, "container of the oneshot restarted")
 			continue
 		}
-		if p.Ready && s.beginReassign(r.sup, p.UID) {
+		if p.Ready && s.beginReassign(r.sup, p) {
 			go s.reassignOne(ctx, r, p)
 		}
 	}
 }
 
-// beginReassign is false while the pod is being asked already.
-func (s *Supervisors) beginReassign(sup *supervisor, uid string) bool {
+// beginReassign is false while the pod is being asked already, and where it has
+// answered since the round began.
+func (s *Supervisors) beginReassign(sup *supervisor, p pool.Pod) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping || sup.reassigning[uid] {
+	if s.stopping || sup.reassigning[p.UID] {
+		return false
+	}
+	waits := slices.ContainsFunc(forgotten(s.Pods.Instances(p.Key)), func(now pool.Pod) bool { return now.UID == p.UID })
+	if !waits {
 		return false
 	}
 	if sup.reassigning == nil {
 		sup.reassigning = map[string]bool{}
 	}
-	sup.reassigning[uid] = true
+	sup.reassigning[p.UID] = true
 	s.growth.Add(1)
 	return true
 }
