@@ -85,11 +85,13 @@ func (s *Server) Process(ss grpc.ServerStream) error {
 		if err := x.receive(); err != nil {
 			return x.ended(err)
 		}
+		answering := x.phase == awaitsHeaders
 		reply := x.dispatch()
 		if reply == nil {
 			continue
 		}
 		if err := x.send(reply); err != nil {
+			x.undelivered = answering
 			return x.ended(err)
 		}
 	}

@@ -36,7 +36,10 @@ type session struct {
 	end    metrics.End
 	// lease is what the end of the stream gives back.
 	lease table.Lease
-	warm  wire.WarmReply
+	// undelivered says that Envoy never got the answer, so that no request is
+	// in progress whatever the end was.
+	undelivered bool
+	warm        wire.WarmReply
 	// beside delivers the outcome of a receive that was begun beside a wait.
 	beside chan error
 }
@@ -98,7 +101,7 @@ func (x *session) finish() {
 		return
 	}
 	s.opts.Metrics.Closed()
-	if x.end != metrics.Over {
+	if x.end != metrics.Over && !x.undelivered {
 		s.opts.Table.KeepLost(x.lease, time.Now().Add(s.opts.LostLease))
 		return
 	}

@@ -124,6 +124,46 @@ func TestLostStreamKeepsItsCountAndItsOneshot(t *testing.T) {
 	}
 }
 
+// hasty is an Envoy that gives the stream up before the answer: gRPC takes no
+// message any more and the stream ends without a word about the request.
+type hasty struct {
+	*scripted
+	takes int           // messages before it gives up
+	gone  chan struct{} // closed when it does
+}
+
+func (s *hasty) RecvMsg(m any) error {
+	if s.reads++; s.reads > 1 {
+		<-s.gone
+		return context.Canceled
+	}
+	return s.codec.Unmarshal(s.in, m)
+}
+
+func (s *hasty) SendMsg(m any) error {
+	if s.takes--; s.takes < 0 {
+		close(s.gone)
+		return context.Canceled
+	}
+	return s.scripted.SendMsg(m)
+}
+
+func TestAnswerThatEnvoyNeverGotLeavesNothingInProgress(t *testing.T) {
+	for _, f := range []*skipperpb.Function{function("t"), oneshot()} {
+		r := newRig(t, &fakeController{answer: always})
+		stream := &hasty{scripted: script(t, f), takes: 1, gone: make(chan struct{})} // it grants more time
+		if err := r.server.Process(stream); err == nil {
+			t.Error("the stream ended in good order")
+		}
+		if diff := cmp.Diff(map[string]uint32{}, r.inFlight()); diff != "" {
+			t.Errorf("oneshot %t: in flight (-want +got):\n%s", f.GetOneshot(), diff)
+		}
+		if released := len(r.released) == 1; released != f.GetOneshot() {
+			t.Errorf("oneshot %t: %d instances released", f.GetOneshot(), len(r.released))
+		}
+	}
+}
+
 func TestClientThatLeavesFreesItsPlace(t *testing.T) {
 	ended := make(chan error, 1)
 	r := newRig(t, &fakeController{called: make(chan int, 1), answer: func(ctx context.Context, _ int, _ *skipperpb.GetInstanceRequest) (*skipperpb.Instance, error) {

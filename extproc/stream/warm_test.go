@@ -51,6 +51,12 @@ func warmRig(t testing.TB) (*Server, *scripted) {
 		m.Instances = append(m.Instances, instance(f, n, 9))
 	}
 	r.table.Push(m, time.Now())
+	return r.server, script(t, f)
+}
+
+// script is the stream of a request to f.
+func script(t testing.TB, f *skipperpb.Function) *scripted {
+	t.Helper()
 	headers := &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
 		{Key: ":path", RawValue: []byte("/some/path?with=query")},
 		{Key: ":method", RawValue: []byte("GET")},
@@ -61,7 +67,7 @@ func warmRig(t testing.TB) (*Server, *scripted) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r.server, &scripted{codec: wire.NewCodec(), in: mem.BufferSlice{mem.SliceBuffer(b)}}
+	return &scripted{codec: wire.NewCodec(), in: mem.BufferSlice{mem.SliceBuffer(b)}}
 }
 
 // TestWarmStreamAllocatesItsStateOnly pins what a warm request costs besides
