@@ -93,18 +93,26 @@ func (s *Source) Ask(ctx context.Context, f *header.Function, exclude []string) 
 
 func (s *Source) take(f *header.Function, i *skipperpb.Instance) hold.Answer {
 	if err := table.Check(i); err != nil {
-		return hold.Answer{Err: reason.Error(codes.Internal, reason.Internal, fmt.Sprintf("the controller answered with an unusable instance: %v", err)), Final: true}
+		return unusable(err.Error())
+	}
+	entry := s.Table.Function(f)
+	if !entry.Owns(i) {
+		return unusable(fmt.Sprintf("instance %q is another function's", i.GetName()))
 	}
 	if i.GetFunction() == nil {
 		i.Function = f.Spec // what a release names the function by
 	}
-	if known := s.Table.Function(f).Learn(i, time.Now()); known != nil {
+	if known := entry.Learn(i, time.Now()); known != nil {
 		return hold.Answer{Instance: known}
 	}
 	return hold.Answer{
 		Err:     reason.Error(codes.Unavailable, reason.HoldTimeout, fmt.Sprintf("the controller answered with instance %s, which is gone", i.GetName())),
 		Exclude: i.GetName(),
 	}
+}
+
+func unusable(why string) hold.Answer {
+	return hold.Answer{Err: reason.Error(codes.Internal, reason.Internal, "the controller answered with an unusable instance: "+why), Final: true}
 }
 
 // final reports whether asking again is pointless: the controller has decided.

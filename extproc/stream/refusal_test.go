@@ -112,6 +112,15 @@ func TestInstanceThatCannotBeUsed(t *testing.T) {
 	wantRefusal(t, r.ask(t, function("t")), 500, codes.Internal, reason.Internal, "cluster")
 }
 
+func TestInstanceOfAnotherTenantIsNeverUsed(t *testing.T) {
+	r := newRig(t, &fakeController{answer: func(_ context.Context, n int, _ *skipperpb.GetInstanceRequest) (*skipperpb.Instance, error) {
+		return instance(function("u"), n, 1), nil
+	}})
+	for _, f := range []*skipperpb.Function{function("t"), oneshot()} {
+		wantRefusal(t, r.ask(t, f), 500, codes.Internal, reason.Internal, "another function's")
+	}
+}
+
 func TestWaitsThatEndByTheRequestsOwnDeadline(t *testing.T) {
 	tests := []struct {
 		name   string

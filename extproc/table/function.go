@@ -105,12 +105,24 @@ func (f *Function) hold(i *Instance) (Lease, bool) {
 func (f *Function) push(fi *skipperpb.FunctionInstances, now time.Time) (woke bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.book.push(fi.GetInstances(), fi.GetVersion(), now, f.countLocked)
+	own := make([]*skipperpb.Instance, 0, len(fi.GetInstances()))
+	for _, i := range fi.GetInstances() {
+		if f.Owns(i) {
+			own = append(own, i)
+		}
+	}
+	f.book.push(own, fi.GetVersion(), now, f.countLocked)
 	return f.publishLocked()
 }
 
-// Learn takes an instance that the controller answered with. It returns nil if
-// the pod is known to be gone. An instance of a oneshot is for the caller alone
+// Owns reports whether i is an instance of f, as far as it says. Whoever sends
+// it may err, but requests of one tenant never go to another's pod.
+func (f *Function) Owns(i *skipperpb.Instance) bool {
+	return i.GetFunction() == nil || fn.KeyOf(i.GetFunction()) == f.Key
+}
+
+// Learn takes an instance that the controller answered with, which f must own.
+// It returns nil if the pod is known to be gone. An instance of a oneshot is for the caller alone
 // and enters no view.
 func (f *Function) Learn(i *skipperpb.Instance, now time.Time) *Instance {
 	f.mu.Lock()

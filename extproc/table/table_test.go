@@ -190,6 +190,21 @@ func TestUnconfirmedAnswersAreDroppedWhileConnected(t *testing.T) {
 	}
 }
 
+func TestInstancesOfAnotherFunctionArePassedOver(t *testing.T) {
+	table, _ := newTable(time.Now())
+	h, other := function("t"), function("u")
+	f := table.Function(h)
+	mine, theirs := pod(1, 5), pod(2, 5)
+	mine.Function, theirs.Function = h.Spec, other.Spec
+	table.Push(list(h, 6, mine, theirs), time.Now())
+	if v := f.View().Instances; len(v) != 1 || v[0].UID != mine.GetUid() {
+		t.Errorf("%d instances, want the function's own", len(v))
+	}
+	if f.Owns(theirs) || !f.Owns(mine) || !f.Owns(pod(3, 5)) {
+		t.Error("an instance belongs to the function that it names, or to whoever asked")
+	}
+}
+
 func TestPushWakesOnlyWhenThereWasNothing(t *testing.T) {
 	var woken []string
 	table := New(Options{Woken: func(name string) { woken = append(woken, name) }, Now: time.Now()})
