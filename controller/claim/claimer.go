@@ -179,6 +179,7 @@ func (c *Claimer) rankLocked(k poolKey, q *queue, limit int) Ranking {
 		ReplicaSets: view.ReplicaSets(k.namespace, k.deployment),
 		Spread:      c.cfg.Spread(),
 		Limit:       limit,
+		Now:         time.Now(),
 		Allowed: func(p *pool.Pod) (bool, string) {
 			if _, taken := q.reserved[p.UID]; taken {
 				return false, "it is being claimed"

@@ -3,6 +3,7 @@ package claim
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -40,14 +41,17 @@ type Question struct {
 	Spread      Spread
 	// Allowed may refuse a usable pod with a reason; nil allows all.
 	Allowed func(*pool.Pod) (bool, string)
+	// Now is the time of the question, for telling which pods are fresh; zero:
+	// all are, and none is put back for it.
+	Now time.Time
 	// Limit is how many pods are wanted. Finding few of many is much cheaper
 	// than sorting all.
 	Limit int
 }
 
 // Rank decides which pods may be claimed, and in which order: those of the
-// newest active ReplicaSet first, then of other active ones, then the rest,
-// each spread between replicas.
+// newest active ReplicaSet first, then of other active ones, then the rest;
+// within each, fresh pods last, and otherwise spread between replicas.
 func Rank(q Question) Ranking {
 	generations := generationsOf(q.ReplicaSets)
 	out := Ranking{Total: len(q.Pods)}
@@ -63,12 +67,24 @@ func Rank(q Question) Ranking {
 		}
 		out.Usable++
 		place, order := q.Spread.place(p.UID)
-		best = insert(best, rankedPod{p, generations.of(p), place, order}, q.Limit)
+		best = insert(best, rankedPod{p, generations.of(p), q.fresh(p), place, order}, q.Limit)
 	}
 	for _, r := range best {
 		out.Best = append(out.Best, r.pod)
 	}
 	return out
+}
+
+// freshFor is how long after its creation a pod counts as fresh: a busy Envoy
+// may not know it yet, and a request that is sent there would find no host.
+const freshFor = 3 * time.Second
+
+// fresh is 1 for fresh pods and 0 for others.
+func (q Question) fresh(p *pool.Pod) int {
+	if q.Now.Sub(p.CreatedAt) < freshFor {
+		return 1
+	}
+	return 0
 }
 
 func (q Question) objection(p *pool.Pod) string {
@@ -116,6 +132,7 @@ func Unusable(p *pool.Pod) string {
 type rankedPod struct {
 	pod        *pool.Pod
 	generation int
+	fresh      int
 	place      int
 	order      uint64
 }
@@ -123,6 +140,7 @@ type rankedPod struct {
 func compareRanked(a, b rankedPod) int {
 	return cmp.Or(
 		cmp.Compare(a.generation, b.generation),
+		cmp.Compare(a.fresh, b.fresh),
 		cmp.Compare(a.place, b.place),
 		cmp.Compare(a.order, b.order),
 		cmp.Compare(a.pod.UID, b.pod.UID),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -142,5 +143,27 @@ func BenchmarkRankOneOf5000(b *testing.B) {
 	q := Question{Pods: pods, ReplicaSets: []pool.ReplicaSet{{Name: "rs", Replicas: 1}}, Spread: Spread{Self: "a", Replicas: []string{"a", "b", "c"}}, Limit: 1}
 	for b.Loop() {
 		Rank(q)
+	}
+}
+
+// Envoy may not know a pod that was made a moment ago.
+func TestFreshPodsAreTakenLast(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	sets := []pool.ReplicaSet{{Name: "new", Replicas: 1}, {Name: "old", Replicas: 1}}
+	var pods []*pool.Pod
+	for _, row := range []struct {
+		uid, replicaSet string
+		age             time.Duration
+	}{{"a", "new", time.Second}, {"b", "new", 3 * time.Second}, {"c", "old", time.Hour}, {"d", "new", -time.Second}, {"e", "old", 0}} {
+		p := *free(row.uid, row.replicaSet)
+		p.CreatedAt = now.Add(-row.age)
+		pods = append(pods, &p)
+	}
+	var got []string
+	for _, p := range Rank(Question{Pods: pods, ReplicaSets: sets, Limit: 10, Now: now}).Best {
+		got = append(got, p.UID)
+	}
+	if got[0] != "b" || got[3] != "c" || got[4] != "e" || len(got) != 5 {
+		t.Errorf("order %v, want b, then the fresh a and d, then c of the old ReplicaSet and the fresh e", got)
 	}
 }
