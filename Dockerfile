@@ -21,6 +21,12 @@ COPY --from=build /out/extproc /extproc
 USER 65532:65532
 ENTRYPOINT ["/extproc"]
 
+# Envoy as it is published, run by the same user; the node of `make up` packs
+# the same version from its Python wheel.
+FROM envoyproxy/envoy:distroless-v1.40.0 AS envoy
+USER 65532:65532
+ENTRYPOINT ["/usr/local/bin/envoy"]
+
 FROM scratch AS echo
 COPY --from=build /out/echo /echo
 USER 65532:65532

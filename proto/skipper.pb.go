@@ -284,9 +284,10 @@ type Function struct {
 	Deployment string                 `protobuf:"bytes,2,opt,name=deployment,proto3" json:"deployment,omitempty"`
 	Tenant     string                 `protobuf:"bytes,3,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Opaque to Skipper, handed to the pod.
-	Metadata      string `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	Scale         *Scale `protobuf:"bytes,5,opt,name=scale,proto3" json:"scale,omitempty"`
-	Oneshot       bool   `protobuf:"varint,6,opt,name=oneshot,proto3" json:"oneshot,omitempty"`
+	Metadata string `protobuf:"bytes,4,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Scale    *Scale `protobuf:"bytes,5,opt,name=scale,proto3" json:"scale,omitempty"`
+	// Every request gets a fresh pod of its own, which is deleted afterwards.
+	Oneshot       bool `protobuf:"varint,6,opt,name=oneshot,proto3" json:"oneshot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func newTLS() *cobra.Command {
-	cmd := &cobra.Command{Use: "tls", Short: "Make the certificates by which the parts know each other", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "tls", Short: "Make the certificates by which the parts know each other", Args: cobra.NoArgs, RunE: help}
 	cmd.AddCommand(newIssue())
 	return cmd
 }

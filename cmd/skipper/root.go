@@ -11,8 +11,9 @@ import (
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "skipper",
-		Short:         "Set up and inspect Skipper",
+		Short:         "Set up Skipper",
 		Args:          cobra.NoArgs,
+		RunE:          help,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -21,8 +22,12 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// help is what a command of commands does when none is named. Being runnable,
+// it also refuses names that it does not know.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
 func newEnvoy() *cobra.Command {
-	cmd := &cobra.Command{Use: "envoy", Short: "Configure the gateway's Envoy", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "envoy", Short: "Configure the gateway's Envoy", Args: cobra.NoArgs, RunE: help}
 	cmd.AddCommand(newBootstrap())
 	return cmd
 }
