@@ -13,21 +13,17 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+
+	skipperpb "skipper/proto"
 )
 
 // DefaultDeadAfter is how long a peer that has calls to answer may be silent
 // before it counts as dead.
 const DefaultDeadAfter = time.Second
 
-// serviceConfig is the client retry policy of contract section 3.
-const serviceConfig = `{"methodConfig": [
-  {"name": [{"service": "skipper.ControllerService", "method": "GetInstance"}],
-   "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-  {"name": [{"service": "skipper.ControllerService", "method": "Heartbeat"}],
-   "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-  {"name": [{"service": "skipper.ControllerService", "method": "Scale"}],
-   "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}
-]}`
+// serviceConfig has the contract's retries; a peer is one address, so there is
+// nothing to go round.
+const serviceConfig = `{"methodConfig": ` + skipperpb.MethodConfig + `}`
 
 // errGone is why calls to a peer end that has left.
 var errGone = errors.New("peer has left")

@@ -22,29 +22,13 @@ import (
 	"skipper/extproc/table"
 )
 
-// ServiceConfig is the retry policy of contract section 3, and round robin over
-// the controllers that the name resolves to.
-const ServiceConfig = `{
-  "loadBalancingConfig": [{"round_robin": {}}],
-  "methodConfig": [
-    {"name": [{"service": "skipper.ControllerService", "method": "GetInstance"}],
-     "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "Heartbeat"}],
-     "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "Scale"}],
-     "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "ReleaseInstance"}],
-     "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}
-  ]
-}`
-
 // Dial prepares a connection to target; it connects on first use. Pings find out
 // a controller that vanished without a word; extra, such as those of package
 // replicas, may do so sooner.
 func Dial(target string, creds credentials.TransportCredentials, extra ...grpc.DialOption) (*grpc.ClientConn, error) {
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultServiceConfig(ServiceConfig),
+		grpc.WithDefaultServiceConfig(skipperpb.ServiceConfig),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect(), MinConnectTimeout: 2 * time.Second}),

@@ -7,23 +7,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
-)
 
-// serviceConfig is the retry policy of the contract, over all controllers in
-// turn.
-const serviceConfig = `{
-  "loadBalancingConfig": [{"round_robin": {}}],
-  "methodConfig": [
-    {"name": [{"service": "skipper.ControllerService", "method": "GetInstance"}],
-     "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.01s", "maxBackoff": "0.1s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "Heartbeat"}],
-     "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "Scale"}],
-     "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}},
-    {"name": [{"service": "skipper.ControllerService", "method": "ReleaseInstance"}],
-     "retryPolicy": {"maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.05s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}
-  ]
-}`
+	skipperpb "skipper/proto"
+)
 
 // Dial prepares a connection to the controllers at these addresses, in plain
 // text.
@@ -35,7 +21,7 @@ func Dial(addrs ...string) (*grpc.ClientConn, error) {
 	}
 	r.InitialState(state)
 	conn, err := grpc.NewClient("controllers:///all", grpc.WithResolvers(r),
-		grpc.WithDefaultServiceConfig(serviceConfig), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		grpc.WithDefaultServiceConfig(skipperpb.ServiceConfig), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, fmt.Errorf("prepare connection to %v: %w", addrs, err)
 	}
