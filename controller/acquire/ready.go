@@ -2,7 +2,6 @@ package acquire
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -44,21 +43,8 @@ func (a *Acquirer) writeReady(ctx context.Context, p pool.Pod, patch []byte) err
 	return nil
 }
 
-// readyPatch takes effect only on the very pod, and only while it is the tenant's.
 func readyPatch(p pool.Pod, at time.Time) []byte {
-	ops := []struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value string `json:"value"`
-	}{
-		{"test", "/metadata/uid", p.UID},
-		{"test", "/metadata/labels/skipper~1tenant", p.Tenant},
-		{"add", "/metadata/annotations/skipper~1ready-at", pool.FormatTime(at)},
-		{"add", "/metadata/annotations/skipper~1ready-restarts", strconv.Itoa(int(p.Restarts))},
-	}
-	b, err := json.Marshal(ops)
-	if err != nil { // strings always encode
-		panic(fmt.Sprintf("encode ready-at: %v", err))
-	}
-	return b
+	return pool.AnnotationPatch(p,
+		[2]string{pool.AnnotationReadyAt, pool.FormatTime(at)},
+		[2]string{pool.AnnotationReadyRestarts, strconv.Itoa(int(p.Restarts))})
 }

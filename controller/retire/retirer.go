@@ -140,7 +140,7 @@ func (r *Retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 // annotate writes draining-at. A pod that is gone or no longer the tenant's
 // needs none.
 func (r *Retirer) annotate(ctx context.Context, p pool.Pod, at time.Time, reason string) error {
-	patch := drainPatch(p, at)
+	patch := pool.AnnotationPatch(p, [2]string{pool.AnnotationDrainingAt, pool.FormatTime(at)})
 	reply, err := r.cfg.Pods.Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
