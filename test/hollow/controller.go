@@ -70,13 +70,8 @@ func (c *Controller) Web() string {
 
 // Kill ends the process as kill -9 does, and returns when it has ended. It may
 // be called again.
-func (c *Controller) Kill() { c.signal(os.Kill) }
-
-// Terminate asks the process to stop, and returns when it has ended.
-func (c *Controller) Terminate() { c.signal(os.Interrupt) }
-
-func (c *Controller) signal(s os.Signal) {
-	if err := c.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+func (c *Controller) Kill() {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return // it has ended, or the system denies it: then Wait tells
 	}
 	<-c.done

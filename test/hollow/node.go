@@ -65,9 +65,6 @@ func NewNode(ctx context.Context, kube kubernetes.Interface, namespace string) (
 	return n, n.renew(ctx)
 }
 
-// Name is what pods have as spec.nodeName.
-func (n *Node) Name() string { return n.name }
-
 // Remove removes the node; one that is gone is a success.
 func (n *Node) Remove(ctx context.Context) error {
 	return errors.Join(
