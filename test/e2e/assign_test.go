@@ -32,7 +32,7 @@ func TestRefusedAssignment(t *testing.T) {
 	if again := mustEcho(t, p.get(t.Context(), p.function("good"), "/")); again.PodUID != good.PodUID {
 		t.Errorf("tenant %s moved from pod %s to %s", good.Tenant, good.PodUID, again.PodUID)
 	}
-	p.waitFree(t, replicas)
+	p.waitFull(t)
 	p.settle(t)
 	lost := p.pods.claimed(badTenant)
 	if n := len(lost); n < refusalsInARow || n > 2*refusalsInARow {
@@ -51,7 +51,7 @@ func TestPoolOutlivesATenantWhoKeepsAsking(t *testing.T) {
 	for range requests {
 		wantUnavailable(t, p.get(t.Context(), p.function("a"), "/"), reason.AssignRejected)
 	}
-	p.waitFree(t, replicas)
+	p.waitFull(t)
 	p.settle(t)
 	if n := len(p.pods.claimed("")); n >= requests {
 		t.Errorf("%d requests cost %d pods: the function is not held back", requests, n)

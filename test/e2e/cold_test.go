@@ -22,7 +22,7 @@ func TestParallelColdRequestsClaimOnePod(t *testing.T) {
 	if n := distinct(podsOf(t, answers)); n != 1 {
 		t.Errorf("%d requests were served by %d pods, want 1", requests, n)
 	}
-	p.waitFree(t, 3)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("a"), 1)
 }
 
@@ -38,7 +38,7 @@ func TestOneshotGetsAPodForEachRequest(t *testing.T) {
 	for _, uid := range uids {
 		p.waitGone(t, uid)
 	}
-	p.waitFree(t, 3)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("a"), requests)
 }
 
@@ -117,9 +117,9 @@ func TestClientThatLeavesTheQueueClaimsNothingLater(t *testing.T) {
 		t.Errorf("a request without a pod was answered: %s", a)
 	}
 	p.scale(t, 1)
-	p.waitFree(t, 1)
+	p.waitFull(t)
 	mustEcho(t, p.get(t.Context(), p.function("b"), "/"))
-	p.waitFree(t, 1)
+	p.waitFull(t)
 	p.wantClaims(t, "", 1)
 }
 

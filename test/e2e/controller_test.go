@@ -53,7 +53,7 @@ func TestWarmRequestsOutliveTheController(t *testing.T) {
 	for tenant, uid := range warm {
 		p.wantSteady(t, tenant, uid)
 	}
-	p.waitFree(t, 3)
+	p.waitFull(t)
 	p.wantClaims(t, "", len(warm)+1)
 }
 
@@ -101,7 +101,7 @@ func (p *pool) disturb(t *testing.T, f func()) {
 		t.Error(problem)
 	}
 	t.Logf("%d requests", l.count())
-	p.waitFree(t, 3)
+	p.waitFull(t)
 	p.wantClaims(t, "", len(warm)+1)
 }
 
@@ -113,7 +113,7 @@ func (p *pool) warmUp(t *testing.T, tenants int) map[string]types.UID {
 		name := fmt.Sprint(i)
 		warm[name] = mustEcho(t, p.get(t.Context(), p.function(name), "/")).PodUID
 	}
-	p.waitFree(t, 3)
+	p.waitFull(t)
 	return warm
 }
 

@@ -31,7 +31,7 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 	second := p.waitAnswer(t, "a", first.PodUID)
 	p.wantSteady(t, "a", second)
 	p.wantSteady(t, "b", other.PodUID)
-	p.waitFree(t, 2)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("a"), 2)
 }
 
@@ -46,7 +46,7 @@ func TestEvictedPodIsReplaced(t *testing.T) {
 	second := p.waitAnswer(t, "a", first.PodUID)
 	p.wantSteady(t, "a", second)
 	p.waitGone(t, first.PodUID)
-	p.waitFree(t, 2)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("a"), 2)
 }
 
@@ -69,7 +69,7 @@ func TestKilledProcessIsReplaced(t *testing.T) {
 			t.Fatalf("a request of tenant %s was answered for tenant %q", p.tenant("a"), e.Tenant)
 		}
 	}
-	p.waitFree(t, 2)
+	p.waitFull(t)
 }
 
 func restarts(e entry) int32 {

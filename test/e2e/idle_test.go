@@ -28,7 +28,7 @@ func TestIdleFunctionScalesToZero(t *testing.T) {
 	if again.PodUID == idle.PodUID {
 		t.Errorf("pod %s came back from the dead", again.PodUID)
 	}
-	p.waitFree(t, 2)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("idle"), 2)
 	p.wantClaims(t, p.tenant("used"), 1)
 }

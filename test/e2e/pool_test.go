@@ -30,6 +30,7 @@ const stopSeconds = 10
 type pool struct {
 	*world
 	name string
+	size int // unclaimed pods that the ReplicaSet keeps
 	pods *ledger
 }
 
@@ -45,12 +46,12 @@ func (w *world) newPool(t *testing.T, replicas int32, edits ...func(*appsv1.Depl
 	for _, edit := range edits {
 		edit(d)
 	}
-	p := &pool{world: w, name: name, pods: startLedger(t, w.kube, name)}
+	p := &pool{world: w, name: name, size: int(replicas), pods: startLedger(t, w.kube, name)}
 	afterwards(t, "remove pool "+name, func(ctx context.Context) error { return w.sweep(ctx, poolLabel+"="+name) })
 	if _, err := w.kube.AppsV1().Deployments(functionNamespace).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p.waitFree(t, int(replicas))
+	p.waitFull(t)
 	return p
 }
 
@@ -123,6 +124,13 @@ func (p *pool) waitKnown(t *testing.T, tenant string) {
 	})
 }
 
+// waitFull waits until the pool has as many unclaimed, ready pods as its ReplicaSet keeps: a smaller number is one that
+// the count only passes through.
+func (p *pool) waitFull(t *testing.T) {
+	t.Helper()
+	p.waitFree(t, p.size)
+}
+
 // waitFree waits for n unclaimed, ready pods.
 func (p *pool) waitFree(t *testing.T, n int) {
 	t.Helper()
@@ -143,6 +151,7 @@ func (p *pool) waitGone(t *testing.T, uid types.UID) {
 // scale sets the number of unclaimed pods that the ReplicaSet keeps, without waiting for it.
 func (p *pool) scale(t *testing.T, replicas int32) {
 	t.Helper()
+	p.size = int(replicas)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"replicas": replicas}})
 	if err != nil {
 		t.Fatal(err)

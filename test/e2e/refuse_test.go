@@ -95,7 +95,7 @@ func TestEmptyPool(t *testing.T) {
 	a := p.get(t.Context(), p.function("a"), "/")
 	wantUnavailable(t, a, reason.HoldTimeout)
 	p.scale(t, 1)
-	p.waitFree(t, 1)
+	p.waitFull(t)
 	mustEcho(t, p.get(t.Context(), p.function("a"), "/"))
 	p.wantClaims(t, p.tenant("a"), 1)
 }

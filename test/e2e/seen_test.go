@@ -205,7 +205,7 @@ func TestErrorsOfTheFunctionPassUntouched(t *testing.T) {
 			t.Errorf("want the headers of pod %s alone: %s, headers %v", uid, a, a.header)
 		}
 	}
-	p.waitFree(t, 1)
+	p.waitFull(t)
 	p.wantClaims(t, "", 1)
 }
 

@@ -32,7 +32,7 @@ func TestColdThenWarm(t *testing.T) {
 	if other.PodUID == first.PodUID {
 		t.Errorf("two tenants share pod %s", other.PodUID)
 	}
-	p.waitFree(t, 2)
+	p.waitFull(t)
 	p.wantClaims(t, p.tenant("a"), 1)
 	p.wantClaims(t, p.tenant("b"), 1)
 }
@@ -92,7 +92,7 @@ func TestTwentyTenantsAtOnce(t *testing.T) {
 	if n := distinct(podsOf(t, answers)); n != tenants {
 		t.Errorf("%d tenants were served by %d pods", tenants, n)
 	}
-	p.waitFree(t, replicas)
+	p.waitFull(t)
 	p.wantClaims(t, "", tenants)
 }
 
@@ -113,6 +113,6 @@ func TestSpellingsOfOneFunction(t *testing.T) {
 	if again := mustEcho(t, p.send(r)); again.PodUID != uid {
 		t.Errorf("another spelling went to pod %s, want %s", again.PodUID, uid)
 	}
-	p.waitFree(t, 1)
+	p.waitFull(t)
 	p.wantClaims(t, "", 1)
 }
