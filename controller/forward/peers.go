@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -124,6 +126,25 @@ func (p *Peers) of(ip string) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.peers[ip]
+}
+
+// Members are the IPs of the other members, sorted.
+func (p *Peers) Members() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.peers))
+}
+
+// Call makes one call of the replicas' own service to a member. Its error is
+// the call's; an IP that is no member, or has left meanwhile, is an error too.
+func (p *Peers) Call(ctx context.Context, ip string, do func(context.Context, skipperpb.ReplicaServiceClient) error) error {
+	peer := p.of(ip)
+	if peer == nil {
+		return fmt.Errorf("call replica %s: %w", ip, errGone)
+	}
+	return peer.call(ctx, func(ctx context.Context, _ skipperpb.ControllerServiceClient) error {
+		return do(ctx, skipperpb.NewReplicaServiceClient(peer.conn))
+	})
 }
 
 // Down tells whether the member is known not to answer, or has no connection.

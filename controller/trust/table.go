@@ -25,12 +25,16 @@ func methods() map[string][]identity.Role {
 	admins := []identity.Role{identity.Controller, identity.Operator}
 	xdsClients := []identity.Role{identity.Envoy, identity.Extproc}
 	operator := []identity.Role{identity.Operator}
+	replicas := []identity.Role{identity.Controller}
 	return map[string][]identity.Role{
 		skipperpb.ControllerService_GetInstance_FullMethodName:     routers,
 		skipperpb.ControllerService_Heartbeat_FullMethodName:       routers,
 		skipperpb.ControllerService_ReleaseInstance_FullMethodName: routers,
 		skipperpb.ControllerService_Scale_FullMethodName:           admins,
 		skipperpb.ControllerService_GetClusterState_FullMethodName: admins,
+
+		skipperpb.ReplicaService_ShareLoad_FullMethodName:     replicas,
+		skipperpb.ReplicaService_ShareProgress_FullMethodName: replicas,
 
 		discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:  xdsClients,
 		discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName: xdsClients, // to be told to use delta
