@@ -70,6 +70,36 @@ func accounted(r report) bool {
 	return sum >= uint64(r.inFlight)
 }
 
+// Report is what one live router last said about a function.
+type Report struct {
+	// Node is the node id of the Envoy that the router serves; empty where it
+	// names none.
+	Node string
+	// Received is when this was received, Heard when the router's newest
+	// message was, which may have been about other functions.
+	Received, Heard time.Time
+	InFlight        uint32
+	// Instances is InFlight by pod UID, as far as the router knows where its
+	// requests are. Shared: read only.
+	Instances map[string]uint32
+}
+
+// Reports lists the live reports of a function, in no order.
+func (s *Store) Reports(key fn.Key, now time.Time) []Report {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]Report, 0, len(s.functions[key]))
+	for id, r := range s.functions[key] {
+		if s.live(r, now) {
+			rt := s.routers[id]
+			out = append(out, Report{
+				Node: rt.envoyNode, Received: r.received, Heard: rt.heard, InFlight: r.inFlight, Instances: r.instances,
+			})
+		}
+	}
+	return out
+}
+
 // Named returns when a live report was received that names the pod as having a
 // request in progress, the newest of them; false if none does.
 func (s *Store) Named(key fn.Key, uid string, now time.Time) (at time.Time, ok bool) {

@@ -57,6 +57,7 @@ type report struct {
 type router struct {
 	ip        string
 	envoyNode string
+	heard     time.Time // receipt of its newest message, whatever it was about
 	functions map[fn.Key]struct{}
 }
 
@@ -113,7 +114,7 @@ func (s *Store) Record(r *skipperpb.HeartbeatRequest, now time.Time) Outcome {
 		return Outcome{}
 	}
 	var out Outcome
-	rt := s.routerLocked(id, r)
+	rt := s.routerLocked(id, r, now)
 	for _, h := range r.GetHeartbeats() {
 		s.recordLocked(id, rt, h, now, &out)
 	}
@@ -122,7 +123,7 @@ func (s *Store) Record(r *skipperpb.HeartbeatRequest, now time.Time) Outcome {
 }
 
 // routerLocked finds or makes the router; nil where it may not report.
-func (s *Store) routerLocked(id string, r *skipperpb.HeartbeatRequest) *router {
+func (s *Store) routerLocked(id string, r *skipperpb.HeartbeatRequest, now time.Time) *router {
 	if _, gone := s.departed[id]; gone || id == "" {
 		return nil
 	}
@@ -134,7 +135,7 @@ func (s *Store) routerLocked(id string, r *skipperpb.HeartbeatRequest) *router {
 		rt = &router{functions: map[fn.Key]struct{}{}}
 		s.routers[id] = rt
 	}
-	rt.ip, rt.envoyNode = r.GetRouterIp(), r.GetEnvoyNodeId()
+	rt.ip, rt.envoyNode, rt.heard = r.GetRouterIp(), r.GetEnvoyNodeId(), now
 	return rt
 }
 

@@ -286,3 +286,22 @@ func TestKnowsOnlyWhatWasReportedExactly(t *testing.T) {
 		t.Error("knows what was never reported")
 	}
 }
+
+func TestReportsTellWhoseEnvoyAndWhenHeard(t *testing.T) {
+	s := NewStore(timeout, Limits{})
+	m := message("a", beat("t", start, 3, map[string]uint32{"p": 2}))
+	m.EnvoyNodeId = "envoy-1"
+	s.Record(m, start)
+	other := message("a", beat("u", start, 0, nil))
+	other.EnvoyNodeId = "envoy-1"
+	s.Record(other, start.Add(time.Second))
+	want := []Report{{
+		Node: "envoy-1", Received: start, Heard: start.Add(time.Second), InFlight: 3, Instances: map[string]uint32{"p": 2},
+	}}
+	if diff := cmp.Diff(want, s.Reports(keyOf("t"), start.Add(time.Second))); diff != "" {
+		t.Error(diff)
+	}
+	if got := s.Reports(keyOf("t"), start.Add(timeout+1)); len(got) != 0 {
+		t.Errorf("expired reports %v", got)
+	}
+}
