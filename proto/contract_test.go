@@ -31,6 +31,7 @@ func TestContractIsPinned(t *testing.T) {
 func TestOwnFieldsStartAt20(t *testing.T) {
 	got := describe(skipperpb.File_skipper_proto, func(n protoreflect.FieldNumber) bool { return n >= 20 })
 	want := []string{
+		"Heartbeat.failures_by_instance = 21 message repeated",
 		"Heartbeat.in_flight_by_instance = 20 message repeated",
 		"HeartbeatRequest.envoy_node_id = 21 string",
 		"HeartbeatRequest.goodbye = 22 bool",

@@ -501,6 +501,13 @@ type Heartbeat struct {
 	InFlightRequests uint32                 `protobuf:"varint,3,opt,name=in_flight_requests,json=inFlightRequests,proto3" json:"in_flight_requests,omitempty"`
 	// Requests in progress by pod UID; zeros are left out.
 	InFlightByInstance map[string]uint32 `protobuf:"bytes,20,rep,name=in_flight_by_instance,json=inFlightByInstance,proto3" json:"in_flight_by_instance,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Failed attempts by pod UID since the sender's last heartbeat that arrived;
+	// zeros are left out. An attempt failed if the pod took no connection, ended
+	// it before the request was sent, or refused the request as meant for another
+	// pod. A pod may be named that the function has no longer. A heartbeat that
+	// arrives although the sender was told otherwise may count attempts twice:
+	// the numbers are a reason to look at the pod, not the verdict on it.
+	FailuresByInstance map[string]uint32 `protobuf:"bytes,21,rep,name=failures_by_instance,json=failuresByInstance,proto3" json:"failures_by_instance,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -559,6 +566,13 @@ func (x *Heartbeat) GetInFlightRequests() uint32 {
 func (x *Heartbeat) GetInFlightByInstance() map[string]uint32 {
 	if x != nil {
 		return x.InFlightByInstance
+	}
+	return nil
+}
+
+func (x *Heartbeat) GetFailuresByInstance() map[string]uint32 {
+	if x != nil {
+		return x.FailuresByInstance
 	}
 	return nil
 }
@@ -1494,13 +1508,17 @@ const file_skipper_proto_rawDesc = "" +
 	"\x10memory_usage_mib\x18\b \x01(\rR\x0ememoryUsageMib\x12\x10\n" +
 	"\x03uid\x18\x14 \x01(\tR\x03uid\x12\x18\n" +
 	"\acluster\x18\x15 \x01(\tR\acluster\x12\x18\n" +
-	"\aversion\x18\x16 \x01(\x04R\aversion\"\xc8\x02\n" +
+	"\aversion\x18\x16 \x01(\x04R\aversion\"\xed\x03\n" +
 	"\tHeartbeat\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x128\n" +
 	"\ttimestamp\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestamp\x12,\n" +
 	"\x12in_flight_requests\x18\x03 \x01(\rR\x10inFlightRequests\x12]\n" +
-	"\x15in_flight_by_instance\x18\x14 \x03(\v2*.skipper.Heartbeat.InFlightByInstanceEntryR\x12inFlightByInstance\x1aE\n" +
+	"\x15in_flight_by_instance\x18\x14 \x03(\v2*.skipper.Heartbeat.InFlightByInstanceEntryR\x12inFlightByInstance\x12\\\n" +
+	"\x14failures_by_instance\x18\x15 \x03(\v2*.skipper.Heartbeat.FailuresByInstanceEntryR\x12failuresByInstance\x1aE\n" +
 	"\x17InFlightByInstanceEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\x1aE\n" +
+	"\x17FailuresByInstanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"y\n" +
 	"\x12GetInstanceRequest\x12-\n" +
@@ -1601,7 +1619,7 @@ func file_skipper_proto_rawDescGZIP() []byte {
 }
 
 var file_skipper_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skipper_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_skipper_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_skipper_proto_goTypes = []any{
 	(ScaleReason)(0),                // 0: skipper.ScaleReason
 	(EventType)(0),                  // 1: skipper.EventType
@@ -1627,52 +1645,54 @@ var file_skipper_proto_goTypes = []any{
 	(*ClusterState)(nil),            // 21: skipper.ClusterState
 	(*FunctionInstances)(nil),       // 22: skipper.FunctionInstances
 	nil,                             // 23: skipper.Heartbeat.InFlightByInstanceEntry
-	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	nil,                             // 24: skipper.Heartbeat.FailuresByInstanceEntry
+	(*timestamppb.Timestamp)(nil),   // 25: google.protobuf.Timestamp
 }
 var file_skipper_proto_depIdxs = []int32{
 	3,  // 0: skipper.Function.scale:type_name -> skipper.Scale
 	4,  // 1: skipper.Instance.function:type_name -> skipper.Function
-	24, // 2: skipper.Instance.assigned_at:type_name -> google.protobuf.Timestamp
-	24, // 3: skipper.Instance.ready_at:type_name -> google.protobuf.Timestamp
+	25, // 2: skipper.Instance.assigned_at:type_name -> google.protobuf.Timestamp
+	25, // 3: skipper.Instance.ready_at:type_name -> google.protobuf.Timestamp
 	4,  // 4: skipper.Heartbeat.function:type_name -> skipper.Function
-	24, // 5: skipper.Heartbeat.timestamp:type_name -> google.protobuf.Timestamp
+	25, // 5: skipper.Heartbeat.timestamp:type_name -> google.protobuf.Timestamp
 	23, // 6: skipper.Heartbeat.in_flight_by_instance:type_name -> skipper.Heartbeat.InFlightByInstanceEntry
-	4,  // 7: skipper.GetInstanceRequest.function:type_name -> skipper.Function
-	5,  // 8: skipper.GetInstanceResponse.instance:type_name -> skipper.Instance
-	6,  // 9: skipper.HeartbeatRequest.heartbeats:type_name -> skipper.Heartbeat
-	4,  // 10: skipper.ScaleRequest.function:type_name -> skipper.Function
-	0,  // 11: skipper.ScaleRequest.reason:type_name -> skipper.ScaleReason
-	5,  // 12: skipper.ScaleResponse.instances:type_name -> skipper.Instance
-	5,  // 13: skipper.ReleaseInstanceRequest.instance:type_name -> skipper.Instance
-	21, // 14: skipper.GetClusterStateResponse.cluster_state:type_name -> skipper.ClusterState
-	24, // 15: skipper.Event.timestamp:type_name -> google.protobuf.Timestamp
-	4,  // 16: skipper.Event.function:type_name -> skipper.Function
-	1,  // 17: skipper.Event.type:type_name -> skipper.EventType
-	2,  // 18: skipper.Event.severity:type_name -> skipper.EventSeverity
-	6,  // 19: skipper.HeartbeatState.heartbeat:type_name -> skipper.Heartbeat
-	4,  // 20: skipper.SupervisorState.function:type_name -> skipper.Function
-	5,  // 21: skipper.SupervisorState.instances:type_name -> skipper.Instance
-	19, // 22: skipper.SupervisorState.router_heartbeats:type_name -> skipper.HeartbeatState
-	24, // 23: skipper.ClusterState.started_at:type_name -> google.protobuf.Timestamp
-	20, // 24: skipper.ClusterState.supervisors:type_name -> skipper.SupervisorState
-	17, // 25: skipper.ClusterState.events:type_name -> skipper.Event
-	18, // 26: skipper.ClusterState.config:type_name -> skipper.ConfigValue
-	5,  // 27: skipper.FunctionInstances.instances:type_name -> skipper.Instance
-	7,  // 28: skipper.ControllerService.GetInstance:input_type -> skipper.GetInstanceRequest
-	9,  // 29: skipper.ControllerService.Heartbeat:input_type -> skipper.HeartbeatRequest
-	11, // 30: skipper.ControllerService.Scale:input_type -> skipper.ScaleRequest
-	13, // 31: skipper.ControllerService.ReleaseInstance:input_type -> skipper.ReleaseInstanceRequest
-	15, // 32: skipper.ControllerService.GetClusterState:input_type -> skipper.GetClusterStateRequest
-	8,  // 33: skipper.ControllerService.GetInstance:output_type -> skipper.GetInstanceResponse
-	10, // 34: skipper.ControllerService.Heartbeat:output_type -> skipper.HeartbeatResponse
-	12, // 35: skipper.ControllerService.Scale:output_type -> skipper.ScaleResponse
-	14, // 36: skipper.ControllerService.ReleaseInstance:output_type -> skipper.ReleaseInstanceResponse
-	16, // 37: skipper.ControllerService.GetClusterState:output_type -> skipper.GetClusterStateResponse
-	33, // [33:38] is the sub-list for method output_type
-	28, // [28:33] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	24, // 7: skipper.Heartbeat.failures_by_instance:type_name -> skipper.Heartbeat.FailuresByInstanceEntry
+	4,  // 8: skipper.GetInstanceRequest.function:type_name -> skipper.Function
+	5,  // 9: skipper.GetInstanceResponse.instance:type_name -> skipper.Instance
+	6,  // 10: skipper.HeartbeatRequest.heartbeats:type_name -> skipper.Heartbeat
+	4,  // 11: skipper.ScaleRequest.function:type_name -> skipper.Function
+	0,  // 12: skipper.ScaleRequest.reason:type_name -> skipper.ScaleReason
+	5,  // 13: skipper.ScaleResponse.instances:type_name -> skipper.Instance
+	5,  // 14: skipper.ReleaseInstanceRequest.instance:type_name -> skipper.Instance
+	21, // 15: skipper.GetClusterStateResponse.cluster_state:type_name -> skipper.ClusterState
+	25, // 16: skipper.Event.timestamp:type_name -> google.protobuf.Timestamp
+	4,  // 17: skipper.Event.function:type_name -> skipper.Function
+	1,  // 18: skipper.Event.type:type_name -> skipper.EventType
+	2,  // 19: skipper.Event.severity:type_name -> skipper.EventSeverity
+	6,  // 20: skipper.HeartbeatState.heartbeat:type_name -> skipper.Heartbeat
+	4,  // 21: skipper.SupervisorState.function:type_name -> skipper.Function
+	5,  // 22: skipper.SupervisorState.instances:type_name -> skipper.Instance
+	19, // 23: skipper.SupervisorState.router_heartbeats:type_name -> skipper.HeartbeatState
+	25, // 24: skipper.ClusterState.started_at:type_name -> google.protobuf.Timestamp
+	20, // 25: skipper.ClusterState.supervisors:type_name -> skipper.SupervisorState
+	17, // 26: skipper.ClusterState.events:type_name -> skipper.Event
+	18, // 27: skipper.ClusterState.config:type_name -> skipper.ConfigValue
+	5,  // 28: skipper.FunctionInstances.instances:type_name -> skipper.Instance
+	7,  // 29: skipper.ControllerService.GetInstance:input_type -> skipper.GetInstanceRequest
+	9,  // 30: skipper.ControllerService.Heartbeat:input_type -> skipper.HeartbeatRequest
+	11, // 31: skipper.ControllerService.Scale:input_type -> skipper.ScaleRequest
+	13, // 32: skipper.ControllerService.ReleaseInstance:input_type -> skipper.ReleaseInstanceRequest
+	15, // 33: skipper.ControllerService.GetClusterState:input_type -> skipper.GetClusterStateRequest
+	8,  // 34: skipper.ControllerService.GetInstance:output_type -> skipper.GetInstanceResponse
+	10, // 35: skipper.ControllerService.Heartbeat:output_type -> skipper.HeartbeatResponse
+	12, // 36: skipper.ControllerService.Scale:output_type -> skipper.ScaleResponse
+	14, // 37: skipper.ControllerService.ReleaseInstance:output_type -> skipper.ReleaseInstanceResponse
+	16, // 38: skipper.ControllerService.GetClusterState:output_type -> skipper.GetClusterStateResponse
+	34, // [34:39] is the sub-list for method output_type
+	29, // [29:34] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_skipper_proto_init() }
@@ -1686,7 +1706,7 @@ func file_skipper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skipper_proto_rawDesc), len(file_skipper_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
