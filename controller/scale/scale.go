@@ -2,11 +2,12 @@
 // values and the present time in, a number with its reason out.
 //
 // A decision has three steps. The recommendation: 0 for a function that nobody
-// uses, otherwise the maximum over its metrics, at least 1. The bounds:
-// [min_instances, max_instances]. The stabilisation: a downscale goes no
-// further than the highest recommendation of the window, and a controller that
-// has just started does not downscale at all, because it has not heard of
-// everything yet. A further metric is one more measure; nothing else changes.
+// uses, otherwise the maximum over its metrics (measure.go), at least 1. The
+// bounds: [min_instances, max_instances]. The stabilisation: a downscale goes
+// no further than the highest recommendation of the window, and a controller
+// that has just started does not downscale at all, because it has not heard of
+// everything yet. docs/scaling.md has the rules with worked examples, which the
+// tests run.
 package scale
 
 import (
@@ -20,7 +21,13 @@ import (
 type Policy struct {
 	HeartbeatTimeout time.Duration // unused for longer: zero instances
 	Stabilization    time.Duration // --hpa-downscale-stabilization; 0: none
-	StartedAt        time.Time     // of this controller
+	// Tolerance is the share by which CPU and memory may miss their target
+	// before they ask for a change (--hpa-tolerance); 0: none.
+	Tolerance float64
+	// InitialReadiness is for how long after it became ready an instance's CPU
+	// is ignored (--hpa-initial-readiness-delay); 0: not at all.
+	InitialReadiness time.Duration
+	StartedAt        time.Time // of this controller
 }
 
 // Protection is for how long after its start a controller does not downscale.
@@ -33,14 +40,32 @@ func (p Policy) Protected(now time.Time) bool { return now.Sub(p.StartedAt) < p.
 type Input struct {
 	Scale   *skipperpb.Scale // bounds and targets; nil: {min 0, max 1}, no targets
 	Oneshot bool             // one pod per request: never scaled
-	Current int              // instances, draining ones not counted
+	// Current is the number of instances, draining ones not counted, and one
+	// that is being replaced not counted beside its replacement.
+	Current int
 	// InFlight is the number of requests in progress on all instances.
 	InFlight uint64
+	// Metered says that CPU and memory can be had at all: there is a metrics
+	// API. Without it they have no say.
+	Metered bool
+	// Samples are what the instances use, those that are being replaced among
+	// them. Ignored unless Metered.
+	Samples []Sample
 	// LastUsed is the newest heartbeat or assignment; zero: never heard of.
 	LastUsed time.Time
 	// WindowMax is the highest recommendation of the stabilisation window
 	// before this one; 0: none.
 	WindowMax int
+}
+
+// Sample is what one instance uses.
+type Sample struct {
+	// ReadyAt is when the instance accepted its assignment; zero: not yet.
+	ReadyAt time.Time
+	// Measured says that the metrics API knows the instance; without it the
+	// numbers mean nothing.
+	Measured            bool
+	CPUMilli, MemoryMiB uint32
 }
 
 // Decision is how many instances there should be, and why.
@@ -57,7 +82,8 @@ type Decision struct {
 
 // Decide computes the desired count. Its result never undercuts
 // min(in.Current, in.WindowMax) unless the function is unused, and never
-// exceeds max_instances unless in.Current does.
+// exceeds max_instances unless in.Current does. (While an instance is replaced
+// there may be one more than it says: see MostWhileReplacing.)
 func Decide(p Policy, in Input, now time.Time) Decision {
 	if in.Oneshot {
 		return Decision{
@@ -68,7 +94,7 @@ func Decide(p Policy, in Input, now time.Time) Decision {
 	if idle := now.Sub(in.LastUsed); in.LastUsed.IsZero() || idle > p.HeartbeatTimeout {
 		return protect(p, in, unused(p, in), now)
 	}
-	return protect(p, in, stabilise(in, clamp(in.Scale, recommend(in))), now)
+	return protect(p, in, stabilise(in, clamp(in.Scale, recommend(p, in, now))), now)
 }
 
 func unused(p Policy, in Input) Decision {
@@ -82,46 +108,19 @@ func unused(p Policy, in Input) Decision {
 	}
 }
 
-// measure is what one metric asks for; want 0 means that it has no say.
-type measure struct {
-	want   int
-	reason skipperpb.ScaleReason
-	why    string
-}
-
-// recommend takes the maximum over the metrics, at least 1.
-func recommend(in Input) Decision {
+// recommend takes the maximum over the metrics, at least 1. Of metrics that ask
+// for the same the first one is named.
+func recommend(p Policy, in Input, now time.Time) Decision {
 	best := measure{want: 1, why: "in use, so at least 1"}
 	if in.Current == 0 {
 		best.reason = skipperpb.ScaleReason_SCALE_REASON_NO_READY_INSTANCES
 	}
-	for _, m := range []measure{inFlight(in)} {
+	for _, m := range [...]measure{inFlight(in), cpu(p, in, now), memory(p, in)} {
 		if m.want > best.want {
 			best = m
 		}
 	}
 	return Decision{Unclamped: best.want, Reason: best.reason, Why: best.why}
-}
-
-// most bounds what a metric can ask for, whatever it measured.
-const most = 1 << 30
-
-// inFlight wants ceil(total / target) instances: 101 requests at a target of
-// 50 want 3.
-func inFlight(in Input) measure {
-	target := uint64(in.Scale.GetTargetInFlightRequests())
-	if target == 0 {
-		return measure{}
-	}
-	want := in.InFlight / target
-	if in.InFlight%target > 0 {
-		want++
-	}
-	return measure{
-		want:   int(min(want, most)),
-		reason: skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS,
-		why:    fmt.Sprintf("%d requests in flight, target %d each", in.InFlight, target),
-	}
 }
 
 // Clamp puts n into the bounds of s. 0 stays 0: a function that is switched
@@ -133,6 +132,10 @@ func Clamp(s *skipperpb.Scale, n int) int {
 	// The maximum goes last: should the two contradict each other, it holds.
 	return min(max(n, int(s.GetMinInstances())), max(1, int(s.GetMaxInstances())))
 }
+
+// MostWhileReplacing is how many instances there may be while one of them is
+// replaced: its replacement comes first, so one more than the maximum.
+func MostWhileReplacing(s *skipperpb.Scale) int { return max(1, int(s.GetMaxInstances())) + 1 }
 
 func clamp(s *skipperpb.Scale, d Decision) Decision {
 	d.Recommended = Clamp(s, d.Unclamped)
