@@ -30,11 +30,13 @@ const httpOptions = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 const (
 	extprocConnect    = 500 * time.Millisecond
 	controllerConnect = time.Second
-	// A controller that died without closing its connection is noticed after
-	// pingInterval + pingTimeout. Servers must allow pings that frequent. Any
-	// frame counts as an answer, so a slow world does not end its connection.
-	pingInterval = time.Second
-	pingTimeout  = time.Second
+	// A controller that died without closing its connection is noticed at the
+	// latest after pingInterval (Envoy adds up to 15 %) + pingTimeout, which
+	// leaves time for another one within the second. Envoy sends the next ping
+	// only when the last was answered. Servers must allow pings that frequent.
+	// Any frame counts as an answer, so a slow world does not end its connection.
+	pingInterval = 300 * time.Millisecond
+	pingTimeout  = 500 * time.Millisecond
 	// New controller pods are found, and dead ones forgotten, within dnsRefresh,
 	// whatever the time to live says; a cluster's DNS may add its own 5 s.
 	dnsRefresh = time.Second

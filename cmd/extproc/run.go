@@ -89,7 +89,7 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 		return nil, err
 	}
 	target := replicas.Target(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
-	conn, err := controller.Dial(target, creds, replicas.DialOptions(replicas.Options{})...)
+	conn, err := controller.Dial(target, replicas.Watch(creds, replicas.WatchOptions{Log: log.Named("replicas")}), replicas.DialOptions(replicas.Options{})...)
 	if err != nil {
 		return nil, err
 	}

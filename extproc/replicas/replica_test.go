@@ -24,6 +24,9 @@ import (
 const replicaVariable = "SKIPPER_TEST_REPLICA"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(burnVariable) != "" {
+		burn()
+	}
 	if addr := os.Getenv(replicaVariable); addr != "" {
 		if err := serveReplica(addr); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -24,10 +26,11 @@ import (
 
 // cluster is two replicas, and a connection to them as extproc has it.
 type cluster struct {
-	all  []*process
-	dns  *names
-	conn *grpc.ClientConn
-	api  skipperpb.ControllerServiceClient
+	all    []*process
+	dns    *names
+	closed *observer.ObservedLogs // a line for each connection closed for its silence
+	conn   *grpc.ClientConn
+	api    skipperpb.ControllerServiceClient
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -38,7 +41,10 @@ func startCluster(t *testing.T) *cluster {
 		c.all = append(c.all, startReplica(t, ip, port))
 	}
 	c.dns.set(nil, c.all[0].addr, c.all[1].addr)
-	conn, err := controller.Dial(replicas.Target("controllers", strconv.Itoa(int(port))), insecure.NewCredentials(),
+	core, lines := observer.New(zap.WarnLevel)
+	c.closed = lines
+	creds := replicas.Watch(insecure.NewCredentials(), replicas.WatchOptions{Log: zap.New(core)})
+	conn, err := controller.Dial(replicas.Target("controllers", strconv.Itoa(int(port))), creds,
 		replicas.DialOptions(replicas.Options{Every: 10 * time.Millisecond, Lookup: c.dns.lookup})...)
 	if err != nil {
 		t.Fatal(err)
@@ -162,25 +168,14 @@ func TestDeadReplicaIsLeft(t *testing.T) {
 			}
 			t.Logf("the stream was back within %v", time.Since(begun))
 			c.answeredBy(t, "the other", alive.addr)
+			if n := c.closed.Len(); n > 0 != (row.how == syscall.SIGSTOP) {
+				t.Errorf("%d connections were closed for their silence", n)
+			}
 			if row.how == syscall.SIGSTOP {
 				dead.signal(t, syscall.SIGCONT)
 				c.answeredBy(t, "both again", dead.addr, alive.addr)
 			}
 		})
-	}
-}
-
-// An idle connection to a replica that lives stays, however little is said.
-func TestQuietConnectionStays(t *testing.T) {
-	c := startCluster(t)
-	s := c.subscribe(t)
-	s.heard(t, "a/b/c")
-	since, connected := s.Synced()
-	wait := time.NewTimer(2 * replicas.DefaultSilence)
-	defer wait.Stop()
-	<-wait.C
-	if now, still := s.Synced(); !connected || !still || !now.Equal(since) {
-		t.Errorf("synced since %v (%v), then since %v (%v)", since, connected, now, still)
 	}
 }
 

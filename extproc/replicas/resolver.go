@@ -20,41 +20,29 @@ const scheme = "skipper"
 // Target is what to dial, with DialOptions, for all addresses of a host.
 func Target(host, port string) string { return scheme + ":///" + net.JoinHostPort(host, port) }
 
-// Defaults of Options.
-const (
-	// DefaultEvery is soon against a rollout, and one question a second is
-	// little for a cluster's DNS.
-	DefaultEvery = time.Second
-	// DefaultSilence is two of the controllers' pings: a replica that does not
-	// get to run for a second longer than that is of no use to those who wait.
-	DefaultSilence = 2 * time.Second
-)
+// DefaultEvery is soon against a rollout, and one question a second is little
+// for a cluster's DNS.
+const DefaultEvery = time.Second
 
 // Options of DialOptions; the zero value is good.
 type Options struct {
 	// Every is the time between two look-ups of the name; 0 is DefaultEvery.
 	Every time.Duration
-	// Silence closes a connection on which nothing was received for so long;
-	// 0 is DefaultSilence. The other end must ping at least twice in it.
-	Silence time.Duration
 	// Lookup returns the addresses of a host; nil asks the system.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-// DialOptions resolve targets of Target and watch their connections.
+// DialOptions resolve targets of Target.
 func DialOptions(o Options) []grpc.DialOption {
 	if o.Every == 0 {
 		o.Every = DefaultEvery
-	}
-	if o.Silence == 0 {
-		o.Silence = DefaultSilence
 	}
 	if o.Lookup == nil {
 		o.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		}
 	}
-	return []grpc.DialOption{grpc.WithResolvers(&builder{o}), grpc.WithContextDialer(dialer(o.Silence))}
+	return []grpc.DialOption{grpc.WithResolvers(&builder{o}), grpc.WithNoProxy()}
 }
 
 // builder implements resolver.Builder.

@@ -97,12 +97,16 @@ type Endpoint = resource.Endpoint
 
 // Age of connections and pings; see ServerOptions.
 const (
-	maxConnectionAge   = 5 * time.Minute        // gRPC adds a jitter of 10 % either way
-	connectionAgeGrace = time.Minute            // above the longest GetInstance
-	clientPingInterval = 500 * time.Millisecond // what a client may do at most: Envoy pings each second, give or take
-	// By these pings a client that hears nothing for some of them knows that
-	// this replica is dead: grpc-go's own are ten seconds apart. It is the
-	// least that grpc-go takes.
+	maxConnectionAge   = 5 * time.Minute // gRPC adds a jitter of 10 % either way
+	connectionAgeGrace = time.Minute     // above the longest GetInstance
+	// Pings are not policed: Envoy sends one each 300 ms, extproc each 200 ms,
+	// and while this process is not run they pile up, which must not cost the
+	// connection. It is the least that grpc-go takes: 0 would mean 5 minutes.
+	// Nobody without a certificate gets as far as a ping, and grpc-go stops
+	// reading while too many answers wait.
+	clientPingInterval = time.Nanosecond
+	// Pings tell a client that pings less often than these, as routers of other
+	// make do, that this replica lives. It is the least that grpc-go takes.
 	serverPingInterval = time.Second
 	serverPingTimeout  = 20 * time.Second // an Envoy may be busy with its first world for that long
 )
