@@ -40,6 +40,7 @@ type config struct {
 	attempts          int
 	backoff           time.Duration
 	maxBackoff        time.Duration
+	quarantine        time.Duration
 
 	tableStaleness  time.Duration
 	confirmTimeout  time.Duration
@@ -61,7 +62,7 @@ func defaults() *config {
 		listen:         "/run/skipper/extproc.sock", socketMode: "0666", webHost: "0.0.0.0", webPort: 8081,
 		heartbeatInterval: 5 * time.Second,
 		holdTimeout:       30 * time.Second, holdPerFunction: 1000, holdPerTenant: 2000, holdTotal: 10_000,
-		attempts: 6, backoff: 100 * time.Millisecond, maxBackoff: 5 * time.Second,
+		attempts: 6, backoff: 100 * time.Millisecond, maxBackoff: 5 * time.Second, quarantine: 10 * time.Second,
 		tableStaleness: 5 * time.Minute, confirmTimeout: 30 * time.Second, functionIdle: 2 * time.Minute, lostLease: 5 * time.Minute,
 		headerCacheSize: 16_384, shutdownTimeout: 5 * time.Second,
 		gcPercent: 800, memoryLimitMiB: 512, logLevel: "info", logFormat: "json",
@@ -90,9 +91,10 @@ func (c *config) addWaitFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.holdPerFunction, "hold-per-function", c.holdPerFunction, "requests of one function that may wait; further ones get 429")
 	fs.IntVar(&c.holdPerTenant, "hold-per-tenant", c.holdPerTenant, "requests of one tenant that may wait; further ones get 429")
 	fs.IntVar(&c.holdTotal, "hold-total", c.holdTotal, "requests that may wait in all; further ones get 429")
-	fs.IntVar(&c.attempts, "max-round-trip-attempts", c.attempts, "how often an instance is asked for again when the answer cannot be used")
-	fs.DurationVar(&c.backoff, "round-trip-backoff", c.backoff, "first pause before an instance is asked for again; it doubles")
-	fs.DurationVar(&c.maxBackoff, "max-round-trip-backoff", c.maxBackoff, "longest pause before an instance is asked for again")
+	fs.IntVar(&c.attempts, "max-round-trip-attempts", c.attempts, "how often a request is sent to an instance at most, where Envoy cannot deliver it, and how often an instance is asked for again when the answer cannot be used")
+	fs.DurationVar(&c.backoff, "round-trip-backoff", c.backoff, "first pause before an instance is asked for or tried again; it doubles")
+	fs.DurationVar(&c.maxBackoff, "max-round-trip-backoff", c.maxBackoff, "longest pause before an instance is asked for or tried again")
+	fs.DurationVar(&c.quarantine, "quarantine", c.quarantine, "how long an instance is avoided that two requests within that time did not reach")
 	fs.DurationVar(&c.tableStaleness, "table-staleness", c.tableStaleness, "how long known instances are used without a synced controller")
 	fs.DurationVar(&c.confirmTimeout, "confirm-timeout", c.confirmTimeout, "how long an instance is used that GetInstance named and no push has confirmed")
 	fs.DurationVar(&c.functionIdle, "function-idle-timeout", c.functionIdle, "after how long without a request a function's instances are forgotten")
@@ -176,6 +178,7 @@ func (c *config) validateTimes() error {
 		{"hold-timeout", c.holdTimeout},
 		{"round-trip-backoff", c.backoff},
 		{"max-round-trip-backoff", c.maxBackoff},
+		{"quarantine", c.quarantine},
 		{"table-staleness", c.tableStaleness},
 		{"confirm-timeout", c.confirmTimeout},
 		{"function-idle-timeout", c.functionIdle},

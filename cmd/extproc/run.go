@@ -122,7 +122,8 @@ func (p *process) buildStreams() {
 	})
 	p.streams = stream.NewServer(stream.Options{
 		Headers: header.NewCache(cfg.headerCacheSize), Table: p.table, Hall: p.hall, Metrics: p.metrics, Logger: p.log.Named("stream"),
-		Release: p.releaser.Add, HoldTimeout: cfg.holdTimeout, LostLease: cfg.lostLease, Attempts: cfg.attempts,
+		Release: p.releaser.Add, HoldTimeout: cfg.holdTimeout, LostLease: cfg.lostLease,
+		Attempts: cfg.attempts, Backoff: cfg.backoff, MaxBackoff: cfg.maxBackoff, Quarantine: cfg.quarantine,
 	})
 	p.grpc = newGRPCServer(p.streams)
 }

@@ -81,7 +81,13 @@ func (o Options) send(ctx context.Context, r *skipperpb.HeartbeatRequest) {
 	defer cancel()
 	_, err := o.Client.Heartbeat(ctx, r)
 	o.Beat(status.Code(err))
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		return
+	}
+	for _, b := range r.GetHeartbeats() {
+		o.Table.Restore(b.GetFunction(), b.GetFailuresByInstance())
+	}
+	if ctx.Err() == nil {
 		o.Logger.Warn("heartbeat not delivered", zap.Int("functions", len(r.GetHeartbeats())), zap.Error(err))
 	}
 }
@@ -95,9 +101,10 @@ func (r Router) request() *skipperpb.HeartbeatRequest {
 func Batches(usages []table.Usage, r Router, interval time.Duration, now time.Time) []*skipperpb.HeartbeatRequest {
 	beats := make([]*skipperpb.Heartbeat, 0, len(usages))
 	for _, u := range usages {
-		if u.Total > 0 || u.Idle <= IdleIntervals*interval {
+		if u.Total > 0 || len(u.Failures) > 0 || u.Idle <= IdleIntervals*interval {
 			beats = append(beats, &skipperpb.Heartbeat{
-				Function: u.Function, Timestamp: timestamppb.New(now), InFlightRequests: u.Total, InFlightByInstance: u.InFlight,
+				Function: u.Function, Timestamp: timestamppb.New(now), InFlightRequests: u.Total,
+				InFlightByInstance: u.InFlight, FailuresByInstance: u.Failures,
 			})
 		}
 	}

@@ -2,6 +2,7 @@ package hold
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -18,7 +19,7 @@ func (h *Hall) fly(ctx context.Context, l *line) {
 		backoff.WithMaxInterval(h.opts.MaxBackoff),
 		backoff.WithMaxElapsedTime(0),
 	)
-	var exclude []string
+	exclude := slices.Clone(l.exclude)
 	for attempts := 0; ; {
 		a := h.ask(ctx, l, exclude)
 		if a.Exclude != "" {

@@ -4,13 +4,15 @@
 //
 // The hall owns the questions. A question ends when nobody waits for its answer
 // any more; an instance of a oneshot that comes all the same is handed to
-// Options.Orphan. Waiters own their deadlines and tickets.
+// Options.Orphan. Waiters own their deadlines and tickets. Requests that cannot
+// use the same instances wait in a line of their own.
 package hold
 
 import (
 	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,13 +75,15 @@ type Hall struct {
 	total     int
 	tenants   map[string]int
 	functions map[string]int
-	// lines of functions that share their instances, by resource name.
-	lines map[string]*line
+	// lines of functions that share their instances, by resource name: one for
+	// all that exclude the same instances.
+	lines map[string][]*line
 }
 
 // line is the requests that wait for the same answer.
 type line struct {
 	function *header.Function
+	exclude  []string   // sorted
 	tickets  *list.List // of *Ticket, first come first
 	end      context.CancelFunc
 	last     error
@@ -99,15 +103,17 @@ type Ticket struct {
 	// Result delivers once.
 	Result chan Result
 
-	hall  *Hall
-	line  *line
-	place *list.Element
+	hall     *Hall
+	function *header.Function
+	deadline time.Time
+	line     *line
+	place    *list.Element
 }
 
 // New returns an empty hall; Close it.
 func New(o Options) *Hall {
 	ctx, stop := context.WithCancel(context.Background())
-	return &Hall{opts: o, ctx: ctx, stop: stop, tenants: map[string]int{}, functions: map[string]int{}, lines: map[string]*line{}}
+	return &Hall{opts: o, ctx: ctx, stop: stop, tenants: map[string]int{}, functions: map[string]int{}, lines: map[string][]*line{}}
 }
 
 // Close ends all questions and waits for them. Tickets get no result any more.
@@ -124,8 +130,9 @@ func (h *Hall) Waiting() int {
 }
 
 // Enter takes a place for a request that waits for f until the deadline, and sees
-// to it that the controller is asked. The error is a *FullError.
-func (h *Hall) Enter(f *header.Function, deadline time.Time) (*Ticket, error) {
+// to it that the controller is asked for an instance other than those with the
+// names in exclude. The error is a *FullError.
+func (h *Hall) Enter(f *header.Function, deadline time.Time, exclude ...string) (*Ticket, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.fullLocked(f); err != nil {
@@ -134,13 +141,25 @@ func (h *Hall) Enter(f *header.Function, deadline time.Time) (*Ticket, error) {
 	h.total++
 	h.tenants[f.Key.Tenant]++
 	h.functions[f.Name]++
-	l := h.lineLocked(f)
-	if deadline.After(l.deadline) {
-		l.deadline = deadline
-	}
-	t := &Ticket{Result: make(chan Result, 1), hall: h, line: l}
-	t.place = l.tickets.PushBack(t)
+	t := &Ticket{Result: make(chan Result, 1), hall: h, function: f, deadline: deadline}
+	t.standLocked(exclude)
 	return t, nil
+}
+
+// Again puts the ticket, whose result was received, into a line once more. It
+// keeps its place in the hall meanwhile: the bounds do not apply to it anew.
+func (t *Ticket) Again(exclude ...string) {
+	t.hall.mu.Lock()
+	defer t.hall.mu.Unlock()
+	t.standLocked(exclude)
+}
+
+func (t *Ticket) standLocked(exclude []string) {
+	l := t.hall.lineLocked(t.function, slices.Sorted(slices.Values(exclude)))
+	if t.deadline.After(l.deadline) {
+		l.deadline = t.deadline
+	}
+	t.line, t.place = l, l.tickets.PushBack(t)
 }
 
 func (h *Hall) fullLocked(f *header.Function) error {
@@ -155,15 +174,17 @@ func (h *Hall) fullLocked(f *header.Function) error {
 	return nil
 }
 
-// lineLocked returns the line to stand in: the function's, or a new one.
-func (h *Hall) lineLocked(f *header.Function) *line {
-	if l := h.lines[f.Name]; l != nil {
-		return l
+// lineLocked returns the line to stand in: one of the function's, or a new one.
+func (h *Hall) lineLocked(f *header.Function, exclude []string) *line {
+	for _, l := range h.lines[f.Name] {
+		if slices.Equal(l.exclude, exclude) {
+			return l
+		}
 	}
 	ctx, end := context.WithCancel(h.ctx)
-	l := &line{function: f, tickets: list.New(), end: end}
+	l := &line{function: f, exclude: exclude, tickets: list.New(), end: end}
 	if !f.Key.Oneshot {
-		h.lines[f.Name] = l
+		h.lines[f.Name] = append(h.lines[f.Name], l)
 	}
 	h.flights.Go(func() { h.fly(ctx, l) })
 	return l
@@ -173,7 +194,7 @@ func (h *Hall) lineLocked(f *header.Function) *line {
 func (h *Hall) Wake(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if l := h.lines[name]; l != nil {
+	for _, l := range slices.Clone(h.lines[name]) {
 		h.deliverLocked(l, Result{})
 	}
 }
@@ -190,8 +211,10 @@ func (h *Hall) deliverLocked(l *line, r Result) {
 // closeLocked ends a line in which nobody stands any more.
 func (h *Hall) closeLocked(l *line) {
 	l.end()
-	if h.lines[l.function.Name] == l {
-		delete(h.lines, l.function.Name)
+	name := l.function.Name
+	h.lines[name] = slices.DeleteFunc(h.lines[name], func(other *line) bool { return other == l })
+	if len(h.lines[name]) == 0 {
+		delete(h.lines, name)
 	}
 }
 
@@ -202,7 +225,7 @@ func (t *Ticket) Leave() error {
 	h := t.hall
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := t.line.function
+	f := t.function
 	h.total--
 	lower(h.tenants, f.Key.Tenant)
 	lower(h.functions, f.Name)

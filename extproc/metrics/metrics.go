@@ -23,7 +23,19 @@ const (
 	Refused                  // answered with an x-skipper-reason
 	Abandoned                // the client left during the wait
 	Silent                   // the stream ended before it named a request
+	Resent                   // sent once more, on a later stream of the request
 	outcomes
+)
+
+// Cause is why Envoy asked again for an instance.
+type Cause uint8
+
+// The causes of a further pass.
+const (
+	Unknown    Cause = iota // Envoy did not know the instance
+	Failed                  // the instance was tried and failed
+	LostRecord              // the request is not known here
+	causes
 )
 
 // End is how a stream ended.
@@ -49,6 +61,10 @@ type Metrics struct {
 	instanceSeconds prometheus.Histogram
 	heartbeats      *prometheus.CounterVec
 	releases        *prometheus.CounterVec
+
+	again       [causes]prometheus.Counter
+	quarantines prometheus.Counter
+	passes      prometheus.Histogram
 }
 
 // Sources are numbers that are read when metrics are gathered.
@@ -74,8 +90,8 @@ func New(r prometheus.Registerer) *Metrics {
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 		}),
 	}
-	streams := vec("streams_total", "Streams, one per HTTP request, by what became of the request.", "outcome")
-	for o, label := range []string{"warm", "cold", "health", "refused", "abandoned", "silent"} {
+	streams := vec("streams_total", "Streams by what became of the request: one per HTTP request, and one more for each further pass (resent, if it was sent to an instance).", "outcome")
+	for o, label := range []string{"warm", "cold", "health", "refused", "abandoned", "silent", "resent"} {
 		m.streams[o] = streams.WithLabelValues(label)
 	}
 	ended := vec("stream_ends_total", "Ended streams by how they ended: over, lost (the count is kept as a lease) or turned (left to Envoy by a process that stops).", "end")
@@ -87,8 +103,22 @@ func New(r prometheus.Registerer) *Metrics {
 		Buckets: []float64{.000001, .000002, .000005, .00001, .0001, .001, .01, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 	}, []string{"path"})
 	m.decision = [2]prometheus.Observer{decision.WithLabelValues("warm"), decision.WithLabelValues("cold")}
+	m.newPasses(r)
 	r.MustRegister(m.refusals, m.open, m.instances, m.heartbeats, m.releases, m.instanceSeconds, streams, ended, decision)
 	return m
+}
+
+func (m *Metrics) newPasses(r prometheus.Registerer) {
+	again := vec("second_passes_total", "Streams by which Envoy asked for an instance once more, by cause: unknown (to Envoy), failed (it was tried) or lost_record (the request is not known here).", "cause")
+	for c, label := range []string{"unknown", "failed", "lost_record"} {
+		m.again[c] = again.WithLabelValues(label)
+	}
+	m.quarantines = prometheus.NewCounter(prometheus.CounterOpts{Name: name("quarantines_total"), Help: "Instances that came into quarantine because requests did not reach them."})
+	m.passes = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: name("request_passes"), Help: "How often a request was sent to an instance, of requests that Envoy asked for more than once.",
+		Buckets: []float64{1, 2, 3, 4, 5, 6, 10, 20},
+	})
+	r.MustRegister(again, m.quarantines, m.passes)
 }
 
 // Watch registers gauges with r that read from s.
@@ -122,6 +152,15 @@ func (m *Metrics) Closed() { m.open.Dec() }
 
 // Ended counts how a stream ended.
 func (m *Metrics) Ended(e End) { m.ends[e].Inc() }
+
+// Again counts a stream by which Envoy asked for an instance once more.
+func (m *Metrics) Again(c Cause) { m.again[c].Inc() }
+
+// Quarantined counts an instance that came into quarantine.
+func (m *Metrics) Quarantined() { m.quarantines.Inc() }
+
+// Passes notes how often a request was sent to an instance, after a second pass.
+func (m *Metrics) Passes(n int) { m.passes.Observe(float64(n)) }
 
 // Refused counts a refusal; r is from the closed list.
 func (m *Metrics) Refused(r reason.Reason) {

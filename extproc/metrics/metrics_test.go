@@ -50,9 +50,17 @@ func TestMetrics(t *testing.T) {
 	m.Released()
 	m.GivenUp()
 	m.Dropped()
+	m.Decided(Resent)
+	m.Again(Failed)
+	m.Again(LostRecord)
+	m.Quarantined()
+	m.Passes(2)
 	want := map[string]float64{
 		"skipper_extproc_streams_total{warm}": 1, "skipper_extproc_streams_total{cold}": 1, "skipper_extproc_streams_total{health}": 1,
 		"skipper_extproc_streams_total{refused}": 1, "skipper_extproc_streams_total{abandoned}": 1, "skipper_extproc_streams_total{silent}": 0,
+		"skipper_extproc_streams_total{resent}":        1,
+		"skipper_extproc_second_passes_total{unknown}": 0, "skipper_extproc_second_passes_total{failed}": 1, "skipper_extproc_second_passes_total{lost_record}": 1,
+		"skipper_extproc_quarantines_total": 1, "skipper_extproc_request_passes": 1,
 		"skipper_extproc_stream_ends_total{over}": 1, "skipper_extproc_stream_ends_total{lost}": 1, "skipper_extproc_stream_ends_total{turned}": 0,
 		"skipper_extproc_refusals_total{header_missing}": 1,
 		"skipper_extproc_decision_seconds{warm}":         1, "skipper_extproc_decision_seconds{cold}": 1,

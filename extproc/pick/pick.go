@@ -3,6 +3,9 @@
 package pick
 
 import (
+	"slices"
+	"time"
+
 	"skipper/extproc/table"
 )
 
@@ -10,13 +13,27 @@ import (
 // meantime; each try sees a newer view, so the second one nearly always holds.
 const tries = 8
 
-// Acquire picks an instance of f and counts the request on it. Only the newest
-// limit instances take part; 0 means all. random supplies random numbers. The
-// answer is false if there is no instance to be had.
-func Acquire(f *table.Function, limit uint32, random func() uint64) (table.Lease, bool) {
+// Want is what a request asks of an instance. The zero value takes any.
+type Want struct {
+	// Limit is how many of the newest instances take part while one of them
+	// will do; 0 means all.
+	Limit uint32
+	// Not are the UIDs of instances that are never taken.
+	Not []string
+	// Now tells which instances are in quarantine: they are taken only where
+	// there is no other.
+	Now time.Time
+}
+
+// Acquire picks an instance of f and counts the request on it. random supplies
+// random numbers. The answer is false if there is no instance to be had.
+func Acquire(f *table.Function, w Want, random func() uint64) (table.Lease, bool) {
 	for range tries {
 		v := f.View()
-		i := choose(newest(v.Instances, limit), random)
+		i := choose(newest(v.Instances, w.Limit), random)
+		if i != nil && !w.likes(i) {
+			i = w.another(v.Instances, random)
+		}
 		if i == nil {
 			return table.Lease{}, false
 		}
@@ -25,6 +42,33 @@ func Acquire(f *table.Function, limit uint32, random func() uint64) (table.Lease
 		}
 	}
 	return table.Lease{}, false
+}
+
+func (w *Want) likes(i *table.Instance) bool { return w.takes(i) && !i.Quarantined(w.Now) }
+
+func (w *Want) takes(i *table.Instance) bool { return !slices.Contains(w.Not, i.UID) }
+
+// another chooses where the first choice was not liked: rather an old instance
+// than one in quarantine, and rather that than none.
+func (w *Want) another(all []*table.Instance, random func() uint64) *table.Instance {
+	for _, ok := range []func(*table.Instance) bool{w.likes, w.takes} {
+		for _, from := range [][]*table.Instance{newest(all, w.Limit), all} {
+			if i := choose(only(from, ok), random); i != nil {
+				return i
+			}
+		}
+	}
+	return nil
+}
+
+func only(all []*table.Instance, ok func(*table.Instance) bool) []*table.Instance {
+	var out []*table.Instance
+	for _, i := range all {
+		if ok(i) {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // newest cuts a list that is sorted by age, the newest first.

@@ -39,7 +39,7 @@ func counts(f *table.Function) map[string]int64 {
 }
 
 func TestNothingToPick(t *testing.T) {
-	if l, ok := Acquire(filled(t, 0), 0, rand.Uint64); ok || l.Instance != nil {
+	if l, ok := Acquire(filled(t, 0), Want{}, rand.Uint64); ok || l.Instance != nil {
 		t.Errorf("got %v from nothing", l)
 	}
 }
@@ -48,7 +48,7 @@ func TestLoadIsSpread(t *testing.T) {
 	f := filled(t, 10)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
-		if _, ok := Acquire(f, 0, r.Uint64); !ok {
+		if _, ok := Acquire(f, Want{Limit: 0}, r.Uint64); !ok {
 			t.Fatal("nothing was picked")
 		}
 	}
@@ -63,7 +63,7 @@ func TestTheLessLoadedOfTwoIsPicked(t *testing.T) {
 	f := filled(t, 2)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		if _, ok := Acquire(f, 0, r.Uint64); !ok {
+		if _, ok := Acquire(f, Want{Limit: 0}, r.Uint64); !ok {
 			t.Fatal("nothing was picked")
 		}
 	}
@@ -78,7 +78,7 @@ func TestOnlyTheNewestTakePart(t *testing.T) {
 	f := filled(t, 5)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		if _, ok := Acquire(f, 2, r.Uint64); !ok {
+		if _, ok := Acquire(f, Want{Limit: 2}, r.Uint64); !ok {
 			t.Fatal("nothing was picked")
 		}
 	}
@@ -120,7 +120,7 @@ func TestChooseAgreesWithANaiveOne(t *testing.T) {
 func TestPickAllocatesNothing(t *testing.T) {
 	f := filled(t, 50)
 	if n := testing.AllocsPerRun(1000, func() {
-		l, _ := Acquire(f, 40, rand.Uint64)
+		l, _ := Acquire(f, Want{Limit: 40}, rand.Uint64)
 		l.Release()
 	}); n > 0 {
 		t.Errorf("%v allocations, want none", n)
@@ -132,7 +132,7 @@ func BenchmarkAcquire(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			l, _ := Acquire(f, 40, rand.Uint64)
+			l, _ := Acquire(f, Want{Limit: 40}, rand.Uint64)
 			l.Release()
 		}
 	})

@@ -105,6 +105,7 @@ func newRig(t testing.TB, c *fakeController, changes ...change) *rig {
 	o := Options{
 		Headers: header.NewCache(1024), Table: r.table, Metrics: m, Logger: zaptest.NewLogger(t), Release: release,
 		HoldTimeout: eventually, LostLease: time.Minute, Attempts: 6,
+		Backoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, Quarantine: 10 * time.Second,
 	}
 	for _, change := range changes {
 		change(&o, &h)

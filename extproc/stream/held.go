@@ -2,6 +2,7 @@ package stream
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -11,6 +12,7 @@ import (
 	"skipper/extproc/header"
 	"skipper/extproc/hold"
 	"skipper/extproc/metrics"
+	"skipper/extproc/table"
 	"skipper/extproc/wire"
 )
 
@@ -18,101 +20,161 @@ import (
 // must stay below the margin of max_message_timeout in Envoy's configuration (5 s).
 const envoyMargin = 2 * time.Second
 
-// verdict is what one turn in the hall came to.
+// verdict is what a wait came to.
 type verdict uint8
 
 const (
-	again   verdict = iota // look again, from the beginning
-	granted                // the lease is held
-	denied                 // the refusal says why
-	left                   // the client is gone
+	again     verdict = iota // look again
+	granted                  // the grant is held
+	exhausted                // the controller named an instance that was tried
+	denied                   // the refusal says why
+	expired                  // the time is up
+	left                     // the client is gone
 )
+
+// outcome is the end of a wait, or of one turn of it.
+type outcome struct {
+	verdict verdict
+	grant   grant
+	// instance is what the controller named, where it is not granted.
+	instance *table.Instance
+	refusal  *refusal
+}
 
 // wait is a request that must wait for an instance.
 type wait struct {
 	function *header.Function
 	start    time.Time
 	length   time.Duration
-	timer    *time.Timer
+	// tried are instances that are of no use to the request.
+	tried []*table.Instance
+	// over is closed when the request is over; nil on its first stream, which
+	// sees that itself.
+	over <-chan struct{}
+
+	timer  *time.Timer
+	ticket *hold.Ticket
 }
 
 func (w *wait) deadline() time.Time { return w.start.Add(w.length) }
 
-// hold makes the request wait for an instance, at most until start + length.
-func (x *session) hold(f *header.Function, start time.Time, length time.Duration) *wire.Reply {
+func (w *wait) exclude() []string {
+	out := make([]string, 0, len(w.tried))
+	for _, i := range w.tried {
+		out = append(out, i.Name)
+	}
+	return out
+}
+
+func (w *wait) hasTried(uid string) bool {
+	return slices.ContainsFunc(w.tried, func(i *table.Instance) bool { return i.UID == uid })
+}
+
+// cold answers a request that must wait, at most until start + length.
+func (x *session) cold(f *header.Function, start time.Time, length time.Duration) *wire.Reply {
+	o := x.hold(&wait{function: f, start: start, length: length})
+	switch o.verdict {
+	case granted:
+		return x.sent(metrics.Cold, f, start, length, o.grant)
+	case left:
+		return x.abandoned()
+	}
+	x.server.opts.Logger.Debug("request refused", zap.String("function", f.Name), zap.String("reason", string(o.refusal.reason)), zap.String("message", o.refusal.message))
+	return x.refuse(o.refusal)
+}
+
+// hold waits in the hall. The verdict is granted, exhausted, denied or left.
+func (x *session) hold(w *wait) outcome {
 	s := x.server
 	s.held.enter()
 	defer s.held.leave()
-	w := &wait{function: f, start: start, length: length, timer: time.NewTimer(length)}
-	defer w.timer.Stop()
-	for range s.opts.Attempts {
-		v, bad := x.turn(w)
-		switch v {
-		case granted:
-			return x.sent(metrics.Cold, start)
-		case left:
-			s.opts.Metrics.Decided(metrics.Abandoned)
-			return nil
-		case denied:
-			s.opts.Logger.Debug("request refused", zap.String("function", f.Name), zap.String("reason", string(bad.reason)), zap.String("message", bad.message))
-			return x.refuse(bad)
-		}
-	}
-	return x.refuse(&refusal{reason: reason.HoldTimeout, message: "instances of " + f.Name + " keep vanishing: try again", again: againLater})
-}
-
-// turn enters the hall once and waits.
-func (x *session) turn(w *wait) (verdict, *refusal) {
-	ticket, err := x.server.opts.Hall.Enter(w.function, w.deadline())
+	ticket, err := s.opts.Hall.Enter(w.function, w.deadline(), w.exclude()...)
 	if full := (*hold.FullError)(nil); errors.As(err, &full) {
-		return denied, fullRefusal(full)
+		return outcome{verdict: denied, refusal: fullRefusal(full)}
 	}
-	if x.fromTable(w.function) { // it may have been filled just before we entered
-		_ = ticket.Leave()
-		return granted, nil
+	w.ticket = ticket
+	w.timer = time.NewTimer(time.Until(w.deadline()))
+	defer w.timer.Stop()
+	o := x.turns(w)
+	last := w.ticket.Leave()
+	if o.verdict == expired {
+		return outcome{verdict: denied, refusal: timeoutRefusal(w.function.Name, w.length, last)}
 	}
-	if x.beside == nil {
-		if err := x.send(wire.MoreTime(max(0, time.Until(w.deadline())) + envoyMargin)); err != nil {
-			_ = ticket.Leave()
-			return left, nil // the next receive says how the stream ended
-		}
-		x.receiveBeside()
-	}
-	return x.await(w, ticket)
+	return o
 }
 
-func (x *session) await(w *wait, ticket *hold.Ticket) (verdict, *refusal) {
+// turns waits for one result after the other, until one of them is of use. The
+// place in the hall is kept.
+func (x *session) turns(w *wait) outcome {
+	s := x.server
+	for spoilt := 0; ; {
+		if g, ok := s.fromTable(w.function, uids(w.tried), time.Now()); ok { // it may have been filled just before we stood in line
+			return outcome{verdict: granted, grant: g}
+		}
+		if !x.moreTime(w.deadline()) {
+			return outcome{verdict: left} // the next receive says how the stream ended
+		}
+		o := x.await(w)
+		if o.instance != nil {
+			spoilt++
+		}
+		switch {
+		case o.verdict != again:
+			return o
+		case spoilt >= s.opts.Attempts:
+			return outcome{verdict: denied, refusal: &refusal{reason: reason.HoldTimeout, message: "instances of " + w.function.Name + " keep vanishing: try again", again: againLater}}
+		}
+		w.ticket.Again(w.exclude()...)
+	}
+}
+
+// moreTime asks Envoy, once per stream, to wait until the deadline, and begins to
+// look for the end of the stream. It is false if the stream is at its end.
+func (x *session) moreTime(deadline time.Time) bool {
+	if x.beside != nil {
+		return true
+	}
+	if err := x.send(wire.MoreTime(max(0, time.Until(deadline)) + envoyMargin)); err != nil {
+		return false
+	}
+	x.receiveBeside()
+	return true
+}
+
+func (x *session) await(w *wait) outcome {
 	select {
-	case r := <-ticket.Result:
-		_ = ticket.Leave()
-		return x.take(w.function, r)
+	case r := <-w.ticket.Result:
+		return x.server.take(w, r)
 	case err := <-x.beside:
 		x.beside <- err // for receive; it has room for one
-		_ = ticket.Leave()
-		return left, nil
+		return outcome{verdict: left}
+	case <-w.over:
+		return outcome{verdict: left}
 	case <-w.timer.C:
-		return denied, timeoutRefusal(w.function.Name, w.length, ticket.Leave())
+		return outcome{verdict: expired}
 	case <-x.server.hurry:
-		_ = ticket.Leave()
-		return denied, &refusal{reason: reason.ShuttingDown, message: "this router is stopping: send the request again", again: againSoon}
+		return outcome{verdict: denied, refusal: stopping()}
 	}
 }
 
-// take turns the result of a wait into a lease. The table has the last word, but
+// take turns the result of a wait into a grant. The table has the last word, but
 // for instances that it does not hand out: those of oneshots, and any while it is
 // too old - then what the controller has just said is used.
-func (x *session) take(f *header.Function, r hold.Result) (verdict, *refusal) {
+func (s *Server) take(w *wait, r hold.Result) outcome {
 	if r.Err != nil {
-		return denied, controllerRefusal(r.Err)
+		return outcome{verdict: denied, refusal: controllerRefusal(r.Err)}
 	}
-	if x.fromTable(f) {
-		return granted, nil
+	if g, ok := s.fromTable(w.function, uids(w.tried), time.Now()); ok {
+		return outcome{verdict: granted, grant: g}
 	}
-	t := x.server.opts.Table
-	named := f.Key.Oneshot || t.Stale()
-	if r.Instance == nil || !named {
-		return again, nil
+	oneshot, stale := w.function.Key.Oneshot, s.opts.Table.Stale()
+	switch {
+	case r.Instance == nil:
+		return outcome{verdict: again}
+	case w.hasTried(r.Instance.UID) && !oneshot:
+		return outcome{verdict: exhausted, instance: r.Instance}
+	case w.hasTried(r.Instance.UID) || !oneshot && !stale:
+		return outcome{verdict: again, instance: r.Instance}
 	}
-	x.lease = t.Hold(f, r.Instance)
-	return granted, nil
+	return outcome{verdict: granted, grant: grant{lease: s.opts.Table.Hold(w.function, r.Instance), named: true}}
 }

@@ -44,7 +44,7 @@ func httpStatus(r reason.Reason) uint32 {
 		return http.StatusNotFound
 	case reason.HoldQueueFull, reason.LimitReached:
 		return http.StatusTooManyRequests
-	case reason.HoldTimeout, reason.AssignRejected, reason.ControllerUnavailable, reason.ShuttingDown, reason.NoInstance:
+	case reason.HoldTimeout, reason.AssignRejected, reason.ControllerUnavailable, reason.ShuttingDown, reason.NoInstance, reason.ConnectFailed:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
@@ -90,6 +90,16 @@ func headerRefusal(err error) *refusal {
 		return &refusal{reason: reason.HeaderTooLarge, message: "X-Skipper-Function: " + err.Error()}
 	}
 	return &refusal{reason: reason.HeaderInvalid, message: "X-Skipper-Function: " + err.Error()}
+}
+
+// lostRecord is for a later pass of a request that is not in the register: this
+// process has started since, or the request is over.
+func lostRecord() *refusal {
+	return &refusal{reason: reason.NoInstance, message: "the instance could not be reached, and the request is no longer known here: send it again", again: againSoon}
+}
+
+func stopping() *refusal {
+	return &refusal{reason: reason.ShuttingDown, message: "this router is stopping: send the request again", again: againSoon}
 }
 
 func fullRefusal(err *hold.FullError) *refusal {

@@ -1,5 +1,6 @@
 // Package stream answers Envoy's external processing streams: one stream per
-// HTTP request, open for as long as the request lives.
+// HTTP request, open for as long as the request lives, and one more for each time
+// that Envoy could not deliver it where it was told to.
 //
 // A stream goes through explicit phases. Its request headers are answered with
 // an instance, at once if the table has one and after a wait in the hall if not,
@@ -7,6 +8,11 @@
 // that the request is over, whatever its end was: the count is lowered and the
 // pod of a oneshot is released. Any other end says nothing about the request: the
 // count stays raised as a lease, and a oneshot is left to the controller.
+//
+// A later stream finds its request by the request id and is answered with one
+// instance, too: the same one if Envoy has not heard of it yet, another one if it
+// failed. The request keeps one lease, which moves along, and belongs to the first
+// stream; the end of a later one means nothing.
 package stream
 
 import (
@@ -43,14 +49,23 @@ type Options struct {
 	HoldTimeout time.Duration
 	// LostLease is how long the count of a lost stream stays raised.
 	LostLease time.Duration
-	// Attempts bounds how often one request enters the hall.
+	// Attempts bounds how often one request is sent to an instance, and how often
+	// it is made to wait anew (contract: --max-round-trip-attempts, 6).
 	Attempts int
+	// Backoff and MaxBackoff are the pauses before an instance is tried again that
+	// Envoy did not know (100 ms and 5 s).
+	Backoff, MaxBackoff time.Duration
+	// Quarantine is how long an instance is avoided that two requests in that time
+	// did not reach (contract: 10 s).
+	Quarantine time.Duration
 }
 
 // Server answers streams. Safe for concurrent use.
 type Server struct {
 	opts Options
 	ids  wire.RequestIDs
+
+	register register
 
 	drains chan struct{} // closed: the process stops
 	hurry  chan struct{} // closed: waiting requests are refused

@@ -34,8 +34,8 @@ type session struct {
 	in     wire.Request
 	phase  phase
 	end    metrics.End
-	// lease is what the end of the stream gives back.
-	lease table.Lease
+	// request is what the end of the stream ends, if it sent one to an instance.
+	request request
 	// undelivered says that Envoy never got the answer, so that no request is
 	// in progress whatever the end was.
 	undelivered bool
@@ -97,18 +97,28 @@ func (x *session) finish() {
 	if x.phase == awaitsHeaders {
 		s.opts.Metrics.Decided(metrics.Silent)
 	}
-	if x.lease.Instance == nil {
-		return
+	if x.request.function != nil {
+		s.opts.Metrics.Closed()
+		x.conclude()
 	}
-	s.opts.Metrics.Closed()
+}
+
+// conclude ends the request that the stream sent to an instance.
+func (x *session) conclude() {
+	s := x.server
+	s.register.remove(&x.request)
+	e := x.request.end()
+	if e.used > 0 {
+		s.opts.Metrics.Passes(e.used)
+	}
 	if x.end != metrics.Over && !x.undelivered {
-		s.opts.Table.KeepLost(x.lease, time.Now().Add(s.opts.LostLease))
+		s.opts.Table.KeepLost(e.lease, time.Now().Add(s.opts.LostLease))
 		return
 	}
-	if x.lease.Function.Key.Oneshot {
-		s.opts.Release(x.lease.Instance.Proto)
+	if e.lease.Instance != nil && !e.sent.IsZero() && !x.undelivered {
+		e.lease.Instance.Serve(e.sent)
 	}
-	x.lease.Release()
+	s.giveBack(e.lease)
 }
 
 // decide answers the request headers.
@@ -120,16 +130,19 @@ func (x *session) decide() *wire.Reply {
 		s.opts.Metrics.Decided(metrics.Health)
 		return healthy()
 	}
+	if h.Functions == 0 && len(h.RequestID) > 0 {
+		return x.again(h)
+	}
 	f, bad := s.identify(h)
 	if bad != nil {
 		return x.refuse(bad)
 	}
 	wait := patience(s.opts.HoldTimeout, h.GRPCTimeout, h.ExpectedTimeout)
 	x.in.Free()
-	if x.fromTable(f) {
-		return x.sent(metrics.Warm, start)
+	if g, ok := s.fromTable(f, nil, start); ok {
+		return x.sent(metrics.Warm, f, start, wait, g)
 	}
-	return x.hold(f, start, wait)
+	return x.cold(f, start, wait)
 }
 
 // identify names the function that a request is for.
@@ -137,8 +150,6 @@ func (s *Server) identify(h *wire.Headers) (*header.Function, *refusal) {
 	switch {
 	case h.Functions > 1:
 		return nil, &refusal{reason: reason.HeaderRepeated, message: "X-Skipper-Function stands in the request more than once: send it once"}
-	case h.Functions == 0 && len(h.RequestID) > 0:
-		return nil, &refusal{reason: reason.NoInstance, message: "the instance could not be reached, and the request is no longer known here: send it again", again: againSoon}
 	case h.Functions == 0:
 		return nil, &refusal{reason: reason.HeaderMissing, message: "X-Skipper-Function is missing: send the function as JSON"}
 	}
@@ -149,24 +160,33 @@ func (s *Server) identify(h *wire.Headers) (*header.Function, *refusal) {
 	return f, nil
 }
 
-// fromTable takes an instance from the table, if there is one that may be used.
-// A oneshot's instance is never shared.
-func (x *session) fromTable(f *header.Function) bool {
-	t := x.server.opts.Table
-	if f.Key.Oneshot || t.Stale() {
-		return false
-	}
-	l, ok := pick.Acquire(t.Function(f), f.Spec.GetScale().GetMaxInstances(), rand.Uint64)
-	if ok {
-		x.lease = l
-	}
-	return ok
+// grant is an instance that a request may be sent to.
+type grant struct {
+	lease table.Lease
+	// named says that the controller named the instance, in place of the table.
+	named bool
 }
 
-// sent answers with the instance of the lease.
-func (x *session) sent(o metrics.Outcome, start time.Time) *wire.Reply {
-	x.server.opts.Metrics.Sent(o, time.Since(start))
-	return x.warm.Set(x.lease.Instance.Answer, x.server.ids.New())
+// fromTable takes an instance from the table, if there is one that may be used,
+// other than those with the UIDs in not. A oneshot's instance is never shared.
+func (s *Server) fromTable(f *header.Function, not []string, now time.Time) (grant, bool) {
+	t := s.opts.Table
+	if f.Key.Oneshot || t.Stale() {
+		return grant{}, false
+	}
+	want := pick.Want{Limit: f.Spec.GetScale().GetMaxInstances(), Not: not, Now: now}
+	l, ok := pick.Acquire(t.Function(f), want, rand.Uint64)
+	return grant{lease: l}, ok
+}
+
+// sent answers with the instance of g. From now on the request can be found, in
+// case that Envoy asks again.
+func (x *session) sent(o metrics.Outcome, f *header.Function, start time.Time, patience time.Duration, g grant) *wire.Reply {
+	s, r := x.server, &x.request
+	r.id, r.function, r.start, r.patience, r.lease, r.named = s.ids.New(), f, start, patience, g.lease, g.named
+	s.register.add(r)
+	s.opts.Metrics.Sent(o, time.Since(start))
+	return x.warm.Set(g.lease.Instance.Answer, r.id)
 }
 
 // refuse answers in place of a pod.

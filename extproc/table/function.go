@@ -1,6 +1,7 @@
 package table
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,8 +101,8 @@ func (f *Function) hold(i *Instance) (Lease, bool) {
 	return Lease{Instance: i, Function: f}, true
 }
 
-// push takes a list from xDS; it reports whether the function has instances now
-// and had none before.
+// push takes a list from xDS; it reports whether the function has an instance
+// now that it had not before.
 func (f *Function) push(fi *skipperpb.FunctionInstances, now time.Time) (woke bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +163,16 @@ func (f *Function) publishLocked() (woke bool) {
 	}
 	v := &View{Instances: f.book.list()}
 	f.view.Store(v)
-	return len(old.Instances) == 0 && len(v.Instances) > 0
+	return v.hasMoreThan(old)
+}
+
+// hasMoreThan reports whether v holds a pod that old does not.
+func (v *View) hasMoreThan(old *View) bool {
+	had := make(map[*counter]bool, len(old.Instances))
+	for _, i := range old.Instances {
+		had[i.count] = true
+	}
+	return slices.ContainsFunc(v.Instances, func(i *Instance) bool { return !had[i.count] })
 }
 
 // Usage is what one function was used for.
@@ -172,11 +182,14 @@ type Usage struct {
 	// InFlight is the number of requests in progress by pod UID, without zeros.
 	InFlight map[string]uint32
 	Total    uint32
+	// Failures is how many attempts failed by pod UID since the last look,
+	// without zeros.
+	Failures map[string]uint32
 	// Idle is how long ago the last request came, or was found in progress.
 	Idle time.Duration
 }
 
-// usage counts what is in progress, and forgets the counters of pods that are
+// usage counts what is in progress, takes the failures, and forgets the counters of pods that are
 // gone and idle.
 func (f *Function) usage(now time.Time) Usage {
 	f.mu.Lock()
@@ -185,12 +198,13 @@ func (f *Function) usage(now time.Time) Usage {
 	for uid, c := range f.counts {
 		n := c.n.Load()
 		if n > 0 {
-			if u.InFlight == nil {
-				u.InFlight = map[string]uint32{}
-			}
-			u.InFlight[uid] = uint32(n)
+			put(&u.InFlight, uid, uint32(n))
 			u.Total += uint32(n)
-		} else if f.book.known[uid] == nil {
+		}
+		if failed := c.failures.Swap(0); failed > 0 {
+			put(&u.Failures, uid, failed)
+		}
+		if n == 0 && f.book.known[uid] == nil {
 			delete(f.counts, uid)
 		}
 	}
@@ -199,6 +213,22 @@ func (f *Function) usage(now time.Time) Usage {
 	}
 	u.Idle = now.Sub(f.lastUsed)
 	return u
+}
+
+func put(m *map[string]uint32, k string, n uint32) {
+	if *m == nil {
+		*m = map[string]uint32{}
+	}
+	(*m)[k] = n
+}
+
+// restore counts failures that were taken but not reported.
+func (f *Function) restore(failures map[string]uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for uid, n := range failures {
+		f.countLocked(uid).failures.Add(n)
+	}
 }
 
 // evict takes the function out of use if it has been idle for the given time

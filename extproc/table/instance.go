@@ -11,7 +11,8 @@ import (
 )
 
 // Instance is a pod assigned to a function. Immutable but for the count of
-// requests in progress, which all Instance values of one pod share.
+// requests in progress, and of failures, which all
+// Instance values of one pod share.
 type Instance struct {
 	UID, Name string
 	// Version is the resource version of the pod that this was read from.
@@ -30,8 +31,15 @@ type Instance struct {
 // process knows.
 func (i *Instance) InFlight() int64 { return i.count.n.Load() }
 
-// counter of requests in progress on one pod.
-type counter struct{ n atomic.Int64 }
+// counter of what happens on one pod.
+type counter struct {
+	// n is the number of requests in progress.
+	n atomic.Int64
+	// mark is nil while nothing is held against the pod.
+	mark atomic.Pointer[mark]
+	// failures since they were last reported.
+	failures atomic.Uint32
+}
 
 // Check reports what makes i unusable to route by.
 func Check(i *skipperpb.Instance) error {
@@ -65,6 +73,10 @@ type Lease struct {
 	// Function is the one that the pod serves.
 	Function *Function
 }
+
+// Usable reports whether requests may still be sent to the instance, as far as
+// the table knows at this moment.
+func (l *Lease) Usable() bool { return l.Function.View().holds(l.Instance) }
 
 // Release ends the request: the count that Acquire raised is lowered. Further
 // calls do nothing.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+	"skipper/xds"
 
 	"skipper/extproc/header"
 )
@@ -30,8 +32,8 @@ type Options struct {
 	Confirm time.Duration
 	// Idle is after how long without a request a function is evicted.
 	Idle time.Duration
-	// Woken is called, outside all locks, when a push gives instances to a
-	// function that had none; may be nil.
+	// Woken is called, outside all locks, when a push gives a function an
+	// instance that it had not; may be nil.
 	Woken func(name string)
 	// Now is when the table was made: until Staleness later it counts as fresh.
 	Now time.Time
@@ -225,7 +227,17 @@ func (t *Table) remove(s *shard, name string) {
 	}
 }
 
-// Usage lists what every function is used for at this moment.
+// Restore takes back failures that Usage gave and nobody could be told, so that
+// the next Usage gives them again. Nothing happens for a function that has left
+// the table.
+func (t *Table) Restore(h *skipperpb.Function, failures map[string]uint32) {
+	if f := t.find(xds.InstancesName(fn.KeyOf(h))); f != nil {
+		f.restore(failures)
+	}
+}
+
+// Usage lists what every function is used for at this moment. Failures are given
+// once: whoever cannot report them calls Restore.
 func (t *Table) Usage(now time.Time) []Usage {
 	var out []Usage
 	for i := range t.shards {

@@ -205,7 +205,7 @@ func TestInstancesOfAnotherFunctionArePassedOver(t *testing.T) {
 	}
 }
 
-func TestPushWakesOnlyWhenThereWasNothing(t *testing.T) {
+func TestPushWakesOnlyForAnInstanceThatIsNew(t *testing.T) {
 	var woken []string
 	table := New(Options{Woken: func(name string) { woken = append(woken, name) }, Now: time.Now()})
 	h := function("t")
@@ -213,8 +213,10 @@ func TestPushWakesOnlyWhenThereWasNothing(t *testing.T) {
 	table.Function(h)
 	table.Push(list(h, 2), time.Now())
 	table.Push(list(h, 3, pod(1, 3)), time.Now())
-	table.Push(list(h, 4, pod(1, 3), pod(2, 4)), time.Now())
-	if diff := cmp.Diff([]string{h.Name}, woken); diff != "" {
+	table.Push(list(h, 4, pod(1, 4)), time.Now())
+	table.Push(list(h, 5, pod(1, 4), pod(2, 5)), time.Now())
+	table.Push(list(h, 6, pod(2, 5)), time.Now())
+	if diff := cmp.Diff([]string{h.Name, h.Name}, woken); diff != "" {
 		t.Errorf("woken (-want +got):\n%s", diff)
 	}
 }
