@@ -169,7 +169,8 @@ func (p *peer) stayConnected(ctx context.Context) {
 // watch asks for signs of life while calls wait for an answer, and until a
 // silent peer speaks again.
 func (p *peer) watch(ctx context.Context) {
-	tick := time.NewTicker(p.cfg.DeadAfter / probesPerDeath)
+	period := p.cfg.DeadAfter / probesPerDeath
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var probes sync.WaitGroup
 	defer probes.Wait()
@@ -179,10 +180,12 @@ func (p *peer) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for p.toWatch() {
+		for last := time.Now(); p.toWatch(); {
 			select {
-			case now := <-tick.C:
-				p.judge(now)
+			case <-tick.C:
+				now := time.Now()
+				p.judge(now, now.Sub(last) > period+period/2)
+				last = now
 				probes.Go(func() { p.probe(ctx) })
 			case <-ctx.Done():
 				return
@@ -209,10 +212,14 @@ func (p *peer) probe(ctx context.Context) {
 	}
 }
 
-// judge ends the calls of a peer that has been silent for too long.
-func (p *peer) judge(now time.Time) {
+// judge ends the calls of a peer that has been silent for too long. Where we
+// overslept, answers may lie unread: the peer is given more time.
+func (p *peer) judge(now time.Time, overslept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if excused := now.Add(-p.cfg.DeadAfter / 2); overslept && p.heard.Before(excused) {
+		p.heard = excused
+	}
 	dead := false
 	for l := range p.calls {
 		dead = dead || now.Sub(l.since) >= p.cfg.DeadAfter

@@ -20,8 +20,9 @@ import (
 )
 
 // DefaultDeadAfter is how long a peer that has calls to answer may be silent
-// before it counts as dead.
-const DefaultDeadAfter = time.Second
+// before it counts as dead. It is looked at four times in that time, so that
+// the next owner is asked within the second.
+const DefaultDeadAfter = 800 * time.Millisecond
 
 // serviceConfig has the contract's retries; a peer is one address, so there is
 // nothing to go round.
