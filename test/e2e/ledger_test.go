@@ -26,6 +26,7 @@ const (
 	tenantNote     = "skipper/tenant"
 	protocolNote   = "skipper/protocol"
 	settleNote     = "skipper-e2e/settle"
+	drainingAtNote = "skipper/draining-at"
 )
 
 // ledger remembers every pod that a pool ever had, from a watch, so that a claim that was undone does not go unseen.

@@ -234,15 +234,23 @@ func rolledOut(d *appsv1.Deployment, pods int) bool {
 }
 
 // poll looks until ok, at most for patience.
-func poll(ctx context.Context, ok func() bool) error {
-	return wait.PollUntilContextTimeout(ctx, glance, patience, true, func(context.Context) (bool, error) { return ok(), nil })
+func poll(ctx context.Context, ok func() bool) error { return pollFor(ctx, patience, ok) }
+
+func pollFor(ctx context.Context, d time.Duration, ok func() bool) error {
+	return wait.PollUntilContextTimeout(ctx, glance, d, true, func(context.Context) (bool, error) { return ok(), nil })
 }
 
 // eventually fails the test when ok does not come; ok tells what it saw last.
 func eventually(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
+	eventuallyFor(t, patience, what, ok)
+}
+
+// eventuallyFor is eventually for what takes its time.
+func eventuallyFor(t *testing.T, d time.Duration, what string, ok func() (bool, string)) {
+	t.Helper()
 	var last string
-	err := poll(t.Context(), func() (done bool) {
+	err := pollFor(t.Context(), d, func() (done bool) {
 		done, last = ok()
 		return done
 	})
