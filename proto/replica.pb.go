@@ -14,7 +14,6 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
-	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -196,11 +195,16 @@ func (*ShareLoadResponse) Descriptor() ([]byte, []int) {
 type Withdrawal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	// "ip:port" that it had.
-	Addr      string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
-	Namespace string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// Kubernetes resource version at which the sender saw it leave.
-	Version       uint64 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`
+	// "ip:port" that it had; empty where it had none.
+	Addr string `protobuf:"bytes,2,opt,name=addr,proto3" json:"addr,omitempty"`
+	// The function that it served.
+	Namespace  string `protobuf:"bytes,3,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Deployment string `protobuf:"bytes,4,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	Tenant     string `protobuf:"bytes,5,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Oneshot    bool   `protobuf:"varint,6,opt,name=oneshot,proto3" json:"oneshot,omitempty"`
+	// Kubernetes resource version at which the sender saw it claimed or gone: a
+	// receiver whose informer is not there yet may still come to see it claimed.
+	Version       uint64 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -256,6 +260,27 @@ func (x *Withdrawal) GetNamespace() string {
 	return ""
 }
 
+func (x *Withdrawal) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *Withdrawal) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Withdrawal) GetOneshot() bool {
+	if x != nil {
+		return x.Oneshot
+	}
+	return false
+}
+
 func (x *Withdrawal) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
@@ -263,28 +288,87 @@ func (x *Withdrawal) GetVersion() uint64 {
 	return 0
 }
 
+// LostSubscriber is an extproc that went away without goodbye.
+type LostSubscriber struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// For how long; ages, because clocks of replicas differ.
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LostSubscriber) Reset() {
+	*x = LostSubscriber{}
+	mi := &file_replica_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LostSubscriber) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LostSubscriber) ProtoMessage() {}
+
+func (x *LostSubscriber) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LostSubscriber.ProtoReflect.Descriptor instead.
+func (*LostSubscriber) Descriptor() ([]byte, []int) {
+	return file_replica_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *LostSubscriber) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *LostSubscriber) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
 // ShareProgressRequest is the whole state of the sender, each time.
 type ShareProgressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Pod IP of the sender.
 	SenderIp string `protobuf:"bytes,1,opt,name=sender_ip,json=senderIp,proto3" json:"sender_ip,omitempty"`
-	// When the sender's process started; a restarted one has forgotten.
-	StartedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	// Kubernetes resource version that the sender has seen and published, by
-	// function namespace.
-	Versions map[string]uint64 `protobuf:"bytes,3,rep,name=versions,proto3" json:"versions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Pods whose leaving some subscriber of the sender may not know of.
-	Unacknowledged []*Withdrawal `protobuf:"bytes,4,rep,name=unacknowledged,proto3" json:"unacknowledged,omitempty"`
+	// Pods that have left routing and that some replica, by what the sender knows,
+	// is not done with.
+	Withdrawals []*Withdrawal `protobuf:"bytes,2,rep,name=withdrawals,proto3" json:"withdrawals,omitempty"`
+	// Node ids of the sender's subscribers that have acknowledged all that was
+	// published when they came.
+	InStep []string `protobuf:"bytes,3,rep,name=in_step,json=inStep,proto3" json:"in_step,omitempty"`
+	// Those of its other subscribers.
+	Behind []string `protobuf:"bytes,4,rep,name=behind,proto3" json:"behind,omitempty"`
+	// Subscribers that the sender has lost and nobody has heard of since.
+	Lost []*LostSubscriber `protobuf:"bytes,5,rep,name=lost,proto3" json:"lost,omitempty"`
 	// The sender knows every address that may still stand in some table: it has
 	// run for the tables' staleness bound, or has taken over from one that has.
-	Complete      bool `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"`
+	Complete bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
+	// The sender's informers are known to be up to date.
+	Fresh         bool `protobuf:"varint,7,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShareProgressRequest) Reset() {
 	*x = ShareProgressRequest{}
-	mi := &file_replica_proto_msgTypes[4]
+	mi := &file_replica_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +380,7 @@ func (x *ShareProgressRequest) String() string {
 func (*ShareProgressRequest) ProtoMessage() {}
 
 func (x *ShareProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_replica_proto_msgTypes[4]
+	mi := &file_replica_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +393,7 @@ func (x *ShareProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareProgressRequest.ProtoReflect.Descriptor instead.
 func (*ShareProgressRequest) Descriptor() ([]byte, []int) {
-	return file_replica_proto_rawDescGZIP(), []int{4}
+	return file_replica_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ShareProgressRequest) GetSenderIp() string {
@@ -319,23 +403,30 @@ func (x *ShareProgressRequest) GetSenderIp() string {
 	return ""
 }
 
-func (x *ShareProgressRequest) GetStartedAt() *timestamppb.Timestamp {
+func (x *ShareProgressRequest) GetWithdrawals() []*Withdrawal {
 	if x != nil {
-		return x.StartedAt
+		return x.Withdrawals
 	}
 	return nil
 }
 
-func (x *ShareProgressRequest) GetVersions() map[string]uint64 {
+func (x *ShareProgressRequest) GetInStep() []string {
 	if x != nil {
-		return x.Versions
+		return x.InStep
 	}
 	return nil
 }
 
-func (x *ShareProgressRequest) GetUnacknowledged() []*Withdrawal {
+func (x *ShareProgressRequest) GetBehind() []string {
 	if x != nil {
-		return x.Unacknowledged
+		return x.Behind
+	}
+	return nil
+}
+
+func (x *ShareProgressRequest) GetLost() []*LostSubscriber {
+	if x != nil {
+		return x.Lost
 	}
 	return nil
 }
@@ -347,15 +438,26 @@ func (x *ShareProgressRequest) GetComplete() bool {
 	return false
 }
 
+func (x *ShareProgressRequest) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
+}
+
+// ShareProgressResponse is about the withdrawals of the request.
 type ShareProgressResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UIDs of those that the answering replica is not done with: its informers
+	// have not shown them yet, or a subscriber has not acknowledged.
+	Waiting       []string `protobuf:"bytes,1,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShareProgressResponse) Reset() {
 	*x = ShareProgressResponse{}
-	mi := &file_replica_proto_msgTypes[5]
+	mi := &file_replica_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -367,7 +469,7 @@ func (x *ShareProgressResponse) String() string {
 func (*ShareProgressResponse) ProtoMessage() {}
 
 func (x *ShareProgressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_replica_proto_msgTypes[5]
+	mi := &file_replica_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,14 +482,21 @@ func (x *ShareProgressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareProgressResponse.ProtoReflect.Descriptor instead.
 func (*ShareProgressResponse) Descriptor() ([]byte, []int) {
-	return file_replica_proto_rawDescGZIP(), []int{5}
+	return file_replica_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ShareProgressResponse) GetWaiting() []string {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
 }
 
 var File_replica_proto protoreflect.FileDescriptor
 
 const file_replica_proto_rawDesc = "" +
 	"\n" +
-	"\rreplica.proto\x12\askipper\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\x01\n" +
+	"\rreplica.proto\x12\askipper\x1a\x1egoogle/protobuf/duration.proto\"\xeb\x01\n" +
 	"\tEnvoyLoad\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12+\n" +
@@ -399,24 +508,31 @@ const file_replica_proto_rawDesc = "" +
 	"\x10ShareLoadRequest\x12\x1b\n" +
 	"\tsender_ip\x18\x01 \x01(\tR\bsenderIp\x12*\n" +
 	"\x06envoys\x18\x02 \x03(\v2\x12.skipper.EnvoyLoadR\x06envoys\"\x13\n" +
-	"\x11ShareLoadResponse\"j\n" +
+	"\x11ShareLoadResponse\"\xbc\x01\n" +
 	"\n" +
 	"Withdrawal\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04addr\x18\x02 \x01(\tR\x04addr\x12\x1c\n" +
-	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\x04R\aversion\"\xcd\x02\n" +
-	"\x14ShareProgressRequest\x12\x1b\n" +
-	"\tsender_ip\x18\x01 \x01(\tR\bsenderIp\x129\n" +
+	"\tnamespace\x18\x03 \x01(\tR\tnamespace\x12\x1e\n" +
 	"\n" +
-	"started_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12G\n" +
-	"\bversions\x18\x03 \x03(\v2+.skipper.ShareProgressRequest.VersionsEntryR\bversions\x12;\n" +
-	"\x0eunacknowledged\x18\x04 \x03(\v2\x13.skipper.WithdrawalR\x0eunacknowledged\x12\x1a\n" +
-	"\bcomplete\x18\x05 \x01(\bR\bcomplete\x1a;\n" +
-	"\rVersionsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x17\n" +
-	"\x15ShareProgressResponse2\xa4\x01\n" +
+	"deployment\x18\x04 \x01(\tR\n" +
+	"deployment\x12\x16\n" +
+	"\x06tenant\x18\x05 \x01(\tR\x06tenant\x12\x18\n" +
+	"\aoneshot\x18\x06 \x01(\bR\aoneshot\x12\x18\n" +
+	"\aversion\x18\a \x01(\x04R\aversion\"V\n" +
+	"\x0eLostSubscriber\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xfa\x01\n" +
+	"\x14ShareProgressRequest\x12\x1b\n" +
+	"\tsender_ip\x18\x01 \x01(\tR\bsenderIp\x125\n" +
+	"\vwithdrawals\x18\x02 \x03(\v2\x13.skipper.WithdrawalR\vwithdrawals\x12\x17\n" +
+	"\ain_step\x18\x03 \x03(\tR\x06inStep\x12\x16\n" +
+	"\x06behind\x18\x04 \x03(\tR\x06behind\x12+\n" +
+	"\x04lost\x18\x05 \x03(\v2\x17.skipper.LostSubscriberR\x04lost\x12\x1a\n" +
+	"\bcomplete\x18\x06 \x01(\bR\bcomplete\x12\x14\n" +
+	"\x05fresh\x18\a \x01(\bR\x05fresh\"1\n" +
+	"\x15ShareProgressResponse\x12\x18\n" +
+	"\awaiting\x18\x01 \x03(\tR\awaiting2\xa4\x01\n" +
 	"\x0eReplicaService\x12B\n" +
 	"\tShareLoad\x12\x19.skipper.ShareLoadRequest\x1a\x1a.skipper.ShareLoadResponse\x12N\n" +
 	"\rShareProgress\x12\x1d.skipper.ShareProgressRequest\x1a\x1e.skipper.ShareProgressResponseB\x19Z\x17skipper/proto;skipperpbb\x06proto3"
@@ -439,24 +555,23 @@ var file_replica_proto_goTypes = []any{
 	(*ShareLoadRequest)(nil),      // 1: skipper.ShareLoadRequest
 	(*ShareLoadResponse)(nil),     // 2: skipper.ShareLoadResponse
 	(*Withdrawal)(nil),            // 3: skipper.Withdrawal
-	(*ShareProgressRequest)(nil),  // 4: skipper.ShareProgressRequest
-	(*ShareProgressResponse)(nil), // 5: skipper.ShareProgressResponse
-	nil,                           // 6: skipper.EnvoyLoad.InFlightEntry
-	nil,                           // 7: skipper.ShareProgressRequest.VersionsEntry
+	(*LostSubscriber)(nil),        // 4: skipper.LostSubscriber
+	(*ShareProgressRequest)(nil),  // 5: skipper.ShareProgressRequest
+	(*ShareProgressResponse)(nil), // 6: skipper.ShareProgressResponse
+	nil,                           // 7: skipper.EnvoyLoad.InFlightEntry
 	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
 }
 var file_replica_proto_depIdxs = []int32{
 	8, // 0: skipper.EnvoyLoad.age:type_name -> google.protobuf.Duration
-	6, // 1: skipper.EnvoyLoad.in_flight:type_name -> skipper.EnvoyLoad.InFlightEntry
+	7, // 1: skipper.EnvoyLoad.in_flight:type_name -> skipper.EnvoyLoad.InFlightEntry
 	0, // 2: skipper.ShareLoadRequest.envoys:type_name -> skipper.EnvoyLoad
-	9, // 3: skipper.ShareProgressRequest.started_at:type_name -> google.protobuf.Timestamp
-	7, // 4: skipper.ShareProgressRequest.versions:type_name -> skipper.ShareProgressRequest.VersionsEntry
-	3, // 5: skipper.ShareProgressRequest.unacknowledged:type_name -> skipper.Withdrawal
+	8, // 3: skipper.LostSubscriber.age:type_name -> google.protobuf.Duration
+	3, // 4: skipper.ShareProgressRequest.withdrawals:type_name -> skipper.Withdrawal
+	4, // 5: skipper.ShareProgressRequest.lost:type_name -> skipper.LostSubscriber
 	1, // 6: skipper.ReplicaService.ShareLoad:input_type -> skipper.ShareLoadRequest
-	4, // 7: skipper.ReplicaService.ShareProgress:input_type -> skipper.ShareProgressRequest
+	5, // 7: skipper.ReplicaService.ShareProgress:input_type -> skipper.ShareProgressRequest
 	2, // 8: skipper.ReplicaService.ShareLoad:output_type -> skipper.ShareLoadResponse
-	5, // 9: skipper.ReplicaService.ShareProgress:output_type -> skipper.ShareProgressResponse
+	6, // 9: skipper.ReplicaService.ShareProgress:output_type -> skipper.ShareProgressResponse
 	8, // [8:10] is the sub-list for method output_type
 	6, // [6:8] is the sub-list for method input_type
 	6, // [6:6] is the sub-list for extension type_name

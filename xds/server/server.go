@@ -30,7 +30,8 @@ type Server struct {
 	world    *world.World
 	built    bool // Open was called; before it nothing is encoded
 
-	mu         sync.Mutex // never held over a call out of this package
+	mu         sync.Mutex // held over no call out of this package but the observer's
+	observer   Observer
 	phase      phase
 	heldReason string
 	opened     chan struct{} // closed when phase leaves building
@@ -134,7 +135,7 @@ func (s *Server) refusalLocked() error {
 // have not acknowledged it as of a generation that Apply returned: they may
 // still act on older content. The list is sorted; a node with several streams
 // may stand in it several times. None means that every subscriber knows; what
-// a subscriber that is no longer connected knows is not told here.
+// a subscriber that is no longer connected knows is told to the Observer.
 func (s *Server) Unacknowledged(typeURL, name string, generation uint64) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,12 +170,14 @@ func (s *Server) join(ctx context.Context) (*peer, error) {
 func (s *Server) leave(p *peer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.departedLocked(p)
 	for url := range p.subs {
 		s.tables[url].leave(p)
 		s.metrics.subs.WithLabelValues(s.tables[url].label).Dec()
 	}
 	s.countResourcesLocked()
 	delete(s.peers, p)
+	s.movedLocked(s.tables[xds.InstancesTypeURL])
 	close(p.left)
 	s.metrics.streams.Dec()
 	s.running.Done()

@@ -23,6 +23,8 @@ type peer struct {
 	node  string // node id from the first request
 	nonce uint64
 	subs  map[string]*delta.Subscription // by type URL
+	// progress has an entry for each of subs.
+	progress map[string]*progress
 	// reclustered are clusters that were changed on this stream before it
 	// subscribed to endpoints: Envoy needs those again, whatever it has.
 	reclustered map[string]bool
@@ -34,7 +36,7 @@ type peer struct {
 
 func newPeer() *peer {
 	return &peer{
-		subs: map[string]*delta.Subscription{}, reclustered: map[string]bool{},
+		subs: map[string]*delta.Subscription{}, progress: map[string]*progress{}, reclustered: map[string]bool{},
 		wake: make(chan struct{}, 1), closed: make(chan error, 1), left: make(chan struct{}),
 	}
 }
@@ -122,7 +124,9 @@ func (s *Server) receive(p *peer, g stream) error {
 		if err != nil {
 			return err
 		}
-		if err := s.handle(p, r); err != nil {
+		if err := s.handle(p, r); errors.Is(err, errLeft) {
+			return nil
+		} else if err != nil {
 			s.metrics.closed.WithLabelValues(closedRefused).Inc()
 			s.opts.Logger.Warn("xDS request refused, stream closed", zap.String("node", p.node), zap.Error(err))
 			return refusal(err)
@@ -131,6 +135,10 @@ func (s *Server) receive(p *peer, g stream) error {
 }
 
 var errType = errors.New("type is not served here: there are clusters, endpoints and skipper.FunctionInstances")
+
+// errLeft is what a request meets that was read while its stream ended: nothing
+// may be subscribed for a stream that nobody will take out again.
+var errLeft = errors.New("stream has ended")
 
 // refusal is the status of an error of handle.
 func refusal(err error) error {
@@ -156,6 +164,9 @@ func (s *Server) handle(p *peer, r *discoveryv3.DeltaDiscoveryRequest) error {
 func (s *Server) subscribe(p *peer, r *discoveryv3.DeltaDiscoveryRequest) (map[string]*entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.peers[p] {
+		return nil, errLeft
+	}
 	if id := r.GetNode().GetId(); p.node == "" {
 		p.node = id
 	}
@@ -173,6 +184,9 @@ func (s *Server) subscribe(p *peer, r *discoveryv3.DeltaDiscoveryRequest) (map[s
 	}
 	s.answeredLocked(p, t, o.Answer, r)
 	fresh := s.followLocked(p, t, o)
+	if o.Answer == delta.Ack || len(o.Unsubscribed) > 0 {
+		s.movedLocked(t)
+	}
 	s.countResourcesLocked()
 	return fresh, nil
 }
@@ -182,6 +196,7 @@ func (s *Server) subscriptionLocked(p *peer, t *table) (sub *delta.Subscription,
 		return sub, false
 	}
 	p.subs[t.url] = delta.New(t.rules)
+	p.progress[t.url] = &progress{joined: s.generation}
 	s.metrics.subs.WithLabelValues(t.label).Inc()
 	return p.subs[t.url], true
 }
@@ -197,6 +212,7 @@ func (s *Server) answeredLocked(p *peer, t *table, a delta.Answer, r *discoveryv
 	switch a {
 	case delta.Ack:
 		s.metrics.acks.WithLabelValues(t.label).Inc()
+		p.progress[t.url].ackedAt = time.Now()
 	case delta.Nack:
 		s.metrics.nacks.WithLabelValues(t.label).Inc()
 		s.opts.Logger.Error("xDS client rejected what it was sent; it goes on with the last good version",

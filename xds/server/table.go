@@ -162,11 +162,10 @@ func (t *table) dropIfUnused(name string, e *entry) {
 // waiting are the node ids of subscribers that have not acknowledged the
 // resource as of the generation.
 func (t *table) waiting(name string, generation uint64, peers map[*peer]bool) []string {
-	version := t.entries[name].currentVersion()
 	var nodes []string
 	for p := range peers {
 		s := p.subs[t.url]
-		if s != nil && s.Wants(name) && !s.Acknowledged(name, version, generation) {
+		if s != nil && s.Wants(name) && !t.acknowledged(s, name, generation) {
 			nodes = append(nodes, p.node)
 		}
 	}

@@ -273,6 +273,25 @@ func (s *Subscription) Overdue(now time.Time) time.Duration {
 	return now.Sub(s.flight.at)
 }
 
+// Pending is how many resources the client is still to be sent, or has not
+// answered.
+func (s *Subscription) Pending() int {
+	n := len(s.dirty)
+	if s.flight != nil {
+		n += max(len(s.flight.versions), 1)
+	}
+	return n
+}
+
+// AcknowledgedUpTo is the highest generation for which Acknowledged holds, when
+// version is current and now the present generation; 0: none.
+func (s *Subscription) AcknowledgedUpTo(name, version string, now uint64) uint64 {
+	if s.Acknowledged(name, version, now) {
+		return now
+	}
+	return s.known[name].ackedAt
+}
+
 // Acknowledged says whether the client has acknowledged the current version
 // ("" for absent), or one that was current at the generation or later.
 func (s *Subscription) Acknowledged(name, version string, generation uint64) bool {
