@@ -120,7 +120,7 @@ func (a *Acquirer) Wait(ctx context.Context) error { return a.writes.Wait(ctx) }
 // off. Of a oneshot, a pod whose caller has left is deleted, so that none
 // serves nobody. Errors are *Error. F must be valid and is not changed.
 func (a *Acquirer) Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, error) {
-	p, err := a.acquire(ctx, ctx, f, func(string) {})
+	p, err := a.acquire(ctx, ctx, wish{function: f})
 	if err == nil && f.GetOneshot() && ctx.Err() != nil {
 		a.cfg.Discarder.DeleteSoon(p, "caller of the oneshot left before its pod was ready")
 		return pool.Pod{}, unfinished(ctx, "the pod accepted its assignment")
@@ -128,32 +128,96 @@ func (a *Acquirer) Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod
 	return p, err
 }
 
+// wish is what is to be acquired.
+type wish struct {
+	function *skipperpb.Function
+	// assigning is told which pod is being assigned, and by "" that none is.
+	assigning func(pod string)
+	// refuses may say why a pod that was claimed will not do; empty: it does.
+	// The pod is deleted then, and the wish has failed. Nil takes any.
+	refuses func(pool.Pod) string
+	// keep has a pod assigned that was claimed in the last moment of the wait.
+	keep bool
+}
+
+func (w wish) told(pod string) {
+	if w.assigning != nil {
+		w.assigning(pod)
+	}
+}
+
+func (w wish) objection(p pool.Pod) string {
+	if w.refuses == nil {
+		return ""
+	}
+	return w.refuses(p)
+}
+
 // acquire waits for a pod while the first context lasts, and for its answer
-// while the second lasts. It says through assigning which pod is being
-// assigned, and that none is by "".
-func (a *Acquirer) acquire(waiting, answering context.Context, f *skipperpb.Function, assigning func(pod string)) (p pool.Pod, err error) {
+// while the second lasts.
+func (a *Acquirer) acquire(waiting, answering context.Context, w wish) (p pool.Pod, err error) {
 	defer func() { a.metrics.acquired(err) }()
+	for again := true; again; {
+		if err := a.begin(waiting, w.function); err != nil {
+			return pool.Pod{}, err
+		}
+		p, again, err = a.try(waiting, answering, w)
+	}
+	return p, err
+}
+
+// begin waits for leave to try a pod.
+func (a *Acquirer) begin(ctx context.Context, f *skipperpb.Function) error {
 	for {
-		if v := a.cfg.Refusals.Begin(fn.KeyOf(f), time.Now()); !v.Allowed {
-			return pool.Pod{}, rejected(v)
+		v := a.cfg.Refusals.Begin(fn.KeyOf(f), time.Now())
+		switch {
+		case v.Allowed:
+			return nil
+		case v.Freed == nil:
+			return rejected(v)
 		}
-		claimed, err := a.cfg.Claimer.Claim(waiting, f)
-		if err != nil {
-			return pool.Pod{}, classify(err)
-		}
-		assigning(claimed.Name)
-		if err = waiting.Err(); err == nil {
-			p, err = a.assign(answering, claimed, f)
-		}
-		if err == nil {
-			return p, nil
-		}
-		a.cfg.Discarder.DeleteSoon(claimed, err.Error())
-		assigning("")
-		if waiting.Err() != nil {
-			return pool.Pod{}, unfinished(waiting, "pod "+claimed.Name+" took its assignment")
+		select {
+		case <-v.Freed:
+		case <-ctx.Done():
+			return a.stillTrying(ctx, f)
 		}
 	}
+}
+
+// stillTrying is for a caller whose time ran out while others tried: where they
+// wait for a pod, that is what it waited for too.
+func (a *Acquirer) stillTrying(ctx context.Context, f *skipperpb.Function) *Error {
+	e := a.cfg.Claimer.Explain(f.GetNamespace(), f.GetDeployment(), ctx.Err())
+	if e.Usable == 0 {
+		return classify(e)
+	}
+	return unfinished(ctx, "the function's first pods took their assignment; until one has, no more are tried")
+}
+
+// try is one attempt; it may be made again where the pod is to blame for its failure.
+func (a *Acquirer) try(waiting, answering context.Context, w wish) (p pool.Pod, again bool, err error) {
+	defer a.cfg.Refusals.End(fn.KeyOf(w.function))
+	claimed, err := a.cfg.Claimer.Claim(waiting, w.function)
+	if err != nil {
+		return pool.Pod{}, false, classify(err)
+	}
+	if why := w.objection(claimed); why != "" {
+		a.cfg.Discarder.DeleteSoon(claimed, why)
+		return pool.Pod{}, false, &Error{Cause: PoolEmpty, Message: "pod " + claimed.Name + " will not do: " + why, Err: errUnfit}
+	}
+	w.told(claimed.Name)
+	if err = waiting.Err(); err == nil || w.keep {
+		p, err = a.assign(answering, claimed, w.function)
+	}
+	if err == nil {
+		return p, false, nil
+	}
+	a.cfg.Discarder.DeleteSoon(claimed, err.Error())
+	w.told("")
+	if waiting.Err() != nil {
+		return pool.Pod{}, false, unfinished(waiting, "pod "+claimed.Name+" took its assignment")
+	}
+	return pool.Pod{}, true, nil
 }
 
 // assign has the claimed pod accept f. An error means that the pod is of no use.

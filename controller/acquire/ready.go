@@ -25,10 +25,11 @@ const (
 // pod is gone.
 func (a *Acquirer) writeReadySoon(p pool.Pod, at time.Time) {
 	patch := readyPatch(p, at)
-	a.writes.Add(p.UID, func(ctx context.Context) error { return a.writeReady(ctx, p, patch) })
+	a.writes.Add(p.UID, func(ctx context.Context) error { return a.write(ctx, p, patch) })
 }
 
-func (a *Acquirer) writeReady(ctx context.Context, p pool.Pod, patch []byte) error {
+// write patches the pod; one that is gone needs none.
+func (a *Acquirer) write(ctx context.Context, p pool.Pod, patch []byte) error {
 	if _, known := a.cfg.View.Pod(p.UID); !known {
 		return nil
 	}

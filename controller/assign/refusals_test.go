@@ -2,6 +2,7 @@ package assign
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -55,11 +56,16 @@ func TestBackoffStory(t *testing.T) {
 		if s.accept {
 			r.Accepted(k)
 		}
-		if diff := cmp.Diff(s.want, r.Begin(k, now)); diff != "" {
+		got := r.Begin(k, now)
+		if diff := cmp.Diff(s.want, got); diff != "" {
 			t.Errorf("step %d at %s (-want +got):\n%s", i, s.at, diff)
 		}
 		if v := r.Begin(other, now); !v.Allowed {
 			t.Errorf("step %d: another tenant is held up", i)
+		}
+		r.End(other)
+		if got.Allowed {
+			r.End(k)
 		}
 	}
 }
@@ -77,4 +83,98 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if v := r.Begin(fn.Key{Tenant: "9"}, noon); v.Allowed {
 		t.Error("the latest was forgotten")
 	}
+}
+
+func TestUnprovenFunctionTriesFewPodsAtOnce(t *testing.T) {
+	r, k := NewRefusals(10), fn.Key{Tenant: "t1"}
+	begun := 0
+	for r.Begin(k, noon).Allowed {
+		begun++
+	}
+	v := r.Begin(k, noon)
+	if begun != refusalsInRow || v.Freed == nil || v.RetryAfter != 0 {
+		t.Fatalf("%d attempts at once and then %+v, want %d and to wait", begun, v, refusalsInRow)
+	}
+	r.Accepted(k)
+	select {
+	case <-v.Freed:
+	default:
+		t.Error("an acceptance does not wake those who wait")
+	}
+	for range 100 {
+		if !r.Begin(k, noon).Allowed {
+			t.Fatal("a proven function has to wait")
+		}
+	}
+}
+
+// ledger is a naive record of one function: what each caller knows, in a list.
+type ledger struct {
+	begun    int // attempts under way
+	inRow    int
+	accepted bool // since the last refusal
+	until    time.Time
+	spent    int // pods refused, or still to be, since the function was last proven
+}
+
+func (l *ledger) may(now time.Time) bool {
+	if now.Before(l.until) {
+		return false
+	}
+	return l.accepted || l.begun == 0 || l.begun+l.inRow < refusalsInRow
+}
+
+// TestRefusalsMatchTheLedger also counts what a function costs: callers in any
+// number and order spend no more than three pods before it backs off.
+func TestRefusalsMatchTheLedger(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		r, k, l, now := NewRefusals(4), fn.Key{Tenant: "t1"}, ledger{}, noon
+		for step := range 200 {
+			now = now.Add(time.Duration(rnd.IntN(400)) * time.Millisecond)
+			switch what := rnd.IntN(10); {
+			case what < 6:
+				v := r.Begin(k, now)
+				if v.Allowed != l.may(now) {
+					t.Fatalf("seed %d step %d: %+v with %+v", seed, step, v, l)
+				}
+				l.begin(v.Allowed, now)
+			case l.begun > 0:
+				l.end(r, k, what, now)
+			}
+			if !l.accepted && l.inRow < refusalsInRow && l.spent > refusalsInRow {
+				t.Fatalf("seed %d step %d: %d pods before the back-off: %+v", seed, step, l.spent, l)
+			}
+		}
+	}
+}
+
+func (l *ledger) begin(allowed bool, now time.Time) {
+	if !allowed {
+		return
+	}
+	l.begun++
+	if l.spent++; l.inRow >= refusalsInRow {
+		l.until = now.Add(backoffAfter(l.inRow))
+	}
+}
+
+func (l *ledger) end(r *Refusals, k fn.Key, what int, now time.Time) {
+	switch l.begun--; what {
+	case 6:
+		r.Accepted(k)
+		*l = ledger{begun: l.begun, accepted: true}
+	case 7: // there was no pod
+		l.spent--
+	default:
+		r.Refused(k, "500", now)
+		if l.accepted {
+			l.spent = -l.begun // what a proven function has under way is not held against it
+		}
+		l.inRow, l.accepted = l.inRow+1, false
+		if d := backoffAfter(l.inRow); d > 0 && now.Add(d).After(l.until) {
+			l.until = now.Add(d)
+		}
+	}
+	r.End(k)
 }
