@@ -33,11 +33,13 @@ func logFields() map[string]string {
 	}
 }
 
-func (b *builder) accessLog() []*accesslogv3.AccessLog {
+// accessLog has a line for each pass of a request; they share its id, and the
+// line of the first pass comes last and tells what the client got.
+func (b *builder) accessLog(listener string) []*accesslogv3.AccessLog {
 	if b.cfg.AccessLog == AccessLogOff {
 		return nil
 	}
-	fields := map[string]*structpb.Value{}
+	fields := map[string]*structpb.Value{"listener": structpb.NewStringValue(listener)}
 	for k, v := range logFields() {
 		fields[k] = structpb.NewStringValue(v)
 	}

@@ -2,6 +2,7 @@ package envoy_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,8 +29,10 @@ func logged(t *testing.T, output string) []map[string]any {
 
 func TestAccessLog(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[envoy.AccessLog][]float64{
-		envoy.AccessLogOff: nil, envoy.AccessLogErrors: {503}, envoy.AccessLogAll: {200, 503, 400},
+	for mode, want := range map[envoy.AccessLog][]string{
+		envoy.AccessLogOff:    nil,
+		envoy.AccessLogErrors: {"503 second_pass", "503 ingress"},
+		envoy.AccessLogAll:    {"200 ingress", "503 second_pass", "503 ingress", "400 ingress"},
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -45,10 +48,10 @@ func TestAccessLog(t *testing.T) {
 				t.Fatalf("%d lines, want %v: %v", len(entries), want, entries)
 			}
 			for i, e := range entries {
-				if e["status"] != want[i] {
+				if got := fmt.Sprint(e["status"], " ", e["listener"]); got != want[i] {
 					t.Errorf("line %d is %v, want status %v", i, e, want[i])
 				}
-				if e["status"] == 503.0 && (e["reason"] != "no_instance" || e["request"] != "request-1" || e["path"] != "/a/../b//c") {
+				if e["status"] == 503.0 && (e["reason"] != "hold_timeout" || e["request"] != "request-of-gone" || e["path"] != "/a/../b//c") {
 					t.Errorf("line is %v", e)
 				}
 			}

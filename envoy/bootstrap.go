@@ -77,19 +77,20 @@ func (b *builder) any(m proto.Message) *anypb.Any {
 
 func (b *builder) bootstrap() *bootstrapv3.Bootstrap {
 	return &bootstrapv3.Bootstrap{
-		Node:             b.node(),
-		Admin:            &bootstrapv3.Admin{Address: b.place(b.cfg.Admin), IgnoreGlobalConnLimit: true},
-		LayeredRuntime:   layeredRuntime(),
-		OverloadManager:  b.overload(),
-		StatsConfig:      b.stats(),
-		ClusterManager:   b.clusterManager(),
-		DynamicResources: b.dynamic(),
+		Node:                b.node(),
+		Admin:               &bootstrapv3.Admin{Address: b.place(b.cfg.Admin), IgnoreGlobalConnLimit: true},
+		BootstrapExtensions: b.internalListeners(),
+		LayeredRuntime:      layeredRuntime(),
+		OverloadManager:     b.overload(),
+		StatsConfig:         b.stats(),
+		ClusterManager:      b.clusterManager(),
+		DynamicResources:    b.dynamic(),
 		GrpcAsyncClientManagerConfig: &bootstrapv3.Bootstrap_GrpcAsyncClientManagerConfig{
 			MaxCachedEntryIdleDuration: durationpb.New(clientCacheIdle),
 		},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Listeners: []*listenerv3.Listener{b.ingress(), b.ready()},
-			Clusters:  []*clusterv3.Cluster{b.extprocCluster(), b.controllers(), b.adminCluster()},
+			Listeners: []*listenerv3.Listener{b.ingress(), b.secondPass(), b.ready()},
+			Clusters:  []*clusterv3.Cluster{b.extprocCluster(), b.passCluster(), b.controllers(), b.adminCluster()},
 		},
 	}
 }

@@ -101,6 +101,10 @@ type Config struct {
 	// BufferLimit bounds what one connection keeps in memory, in bytes, at
 	// least 16 KiB. Bodies of any size stream through it.
 	BufferLimit uint32
+	// RetryBuffer bounds what is kept of a request's body to send it again to
+	// another pod, in bytes, per request, until an answer begins. A larger body
+	// streams through all the same, but can be sent to one pod only.
+	RetryBuffer uint32
 
 	// AccessLog chooses which requests are logged.
 	AccessLog AccessLog
@@ -131,6 +135,7 @@ func Default() Config {
 		MaxConnections:        50_000,
 		MaxRequestHeadersKiB:  60,
 		BufferLimit:           256 << 10,
+		RetryBuffer:           1 << 20,
 		AccessLog:             AccessLogErrors,
 	}
 }

@@ -45,6 +45,11 @@ func (c *controlPlane) publish(t testing.TB, cluster *clusterv3.Cluster, hosts *
 	if err := c.endpoints.UpdateResource(hosts.GetClusterName(), types.Resource(hosts)); err != nil {
 		t.Fatalf("publish endpoints: %v", err)
 	}
+	c.publishCluster(t, cluster)
+}
+
+func (c *controlPlane) publishCluster(t testing.TB, cluster *clusterv3.Cluster) {
+	t.Helper()
 	if err := c.clusters.UpdateResource(cluster.GetName(), types.Resource(cluster)); err != nil {
 		t.Fatalf("publish cluster: %v", err)
 	}

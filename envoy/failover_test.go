@@ -139,7 +139,7 @@ func startWith(t *testing.T, c envoy.Config, addrs ...string) *envoytest.Envoy {
 func wantPods(t *testing.T, e *envoytest.Envoy) {
 	t.Helper()
 	_, text, err := e.Admin(t.Context(), http.MethodGet, "/clusters")
-	if err != nil || !strings.Contains(text, xds.ClusterOf(xds.HTTP1, "uid-1", 2)+"::192.0.2.1:80::") {
+	if err != nil || !strings.Contains(text, xds.ShardClusterOf(xds.HTTP1, "uid-1", 2)+"::192.0.2.1:80::") {
 		t.Errorf("Envoy does not know the pod any more: %v", err)
 	}
 }

@@ -65,8 +65,8 @@ func testConfig(t testing.TB, controller string) envoy.Config {
 func startGateway(t testing.TB, change func(*envoy.Config)) *gateway {
 	t.Helper()
 	g := &gateway{plane: startControlPlane(t), client: &http.Client{Transport: &http.Transport{}}}
-	g.plane.publish(t, podCluster(t, http1Cluster, http1()), endpoints(t, http1Cluster))
-	g.plane.publish(t, podCluster(t, h2cCluster, h2c()), endpoints(t, h2cCluster))
+	g.plane.publishPods(t, http1Cluster)
+	g.plane.publishPods(t, h2cCluster)
 	g.cfg = testConfig(t, g.plane.addr)
 	if change != nil {
 		change(&g.cfg)
@@ -84,15 +84,22 @@ func startGateway(t testing.TB, change func(*envoy.Config)) *gateway {
 // pod makes a function whose one pod listens at addr and waits until Envoy knows it.
 func (g *gateway) pod(t testing.TB, function, cluster, addr string) {
 	t.Helper()
-	options := http1()
-	if cluster == h2cCluster {
-		options = h2c()
-	}
-	g.plane.publish(t, podCluster(t, cluster, options), endpoints(t, cluster, addr))
+	g.pods(t, cluster, addr)
 	g.processor.route(function, cluster, addr)
-	envoytest.Eventually(t, "Envoy knows "+addr, func() bool {
+}
+
+// pods makes Envoy know these hosts of a cluster and no others.
+func (g *gateway) pods(t testing.TB, cluster string, addrs ...string) {
+	t.Helper()
+	g.plane.publishPods(t, cluster, addrs...)
+	envoytest.Eventually(t, fmt.Sprintf("Envoy knows %v", addrs), func() bool {
 		_, text, err := g.Admin(t.Context(), http.MethodGet, "/clusters")
-		return err == nil && strings.Contains(text, cluster+"::"+addr+"::")
+		for _, addr := range addrs {
+			if !strings.Contains(text, cluster+"::"+addr+"::") {
+				return false
+			}
+		}
+		return err == nil
 	})
 }
 

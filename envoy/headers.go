@@ -51,16 +51,24 @@ func (b *builder) earlyMutations() []*corev3.TypedExtensionConfig {
 	}}
 }
 
-// trailerFilter removes our headers from trailers, which some servers and
-// clients merge into the headers.
-func (b *builder) trailerFilter() *hcmv3.HttpFilter {
+// headerFilter removes our headers from trailers, which some servers and
+// clients merge into the headers, and what answers need to carry only as far
+// as here.
+func (b *builder) headerFilter() *hcmv3.HttpFilter {
 	ours := []*mutationv3.HeaderMutation{remove(matching("x[-_]skipper[-_].*"))}
 	return &hcmv3.HttpFilter{
 		Name: "envoy.filters.http.header_mutation",
 		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: b.any(&headermutationv3.HeaderMutation{
-			Mutations: &headermutationv3.Mutations{RequestTrailersMutations: ours, ResponseTrailersMutations: ours},
+			Mutations: &headermutationv3.Mutations{
+				RequestTrailersMutations: ours, ResponseTrailersMutations: ours,
+				ResponseMutations: []*mutationv3.HeaderMutation{removeHeader(HeaderMisdirected), removeHeader(fromPass)},
+			},
 		})},
 	}
+}
+
+func removeHeader(name string) *mutationv3.HeaderMutation {
+	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
 }
 
 func remove(names *matcherv3.StringMatcher) *mutationv3.HeaderMutation {

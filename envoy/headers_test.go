@@ -72,7 +72,8 @@ func TestPodSeesTrueHeadersOnly(t *testing.T) {
 				"Accept-Encoding": {"gzip"}, "User-Agent": {"Go-http-client/1.1"},
 				"Host": {"shop.example:8443"}, "Uri": {"/a/../b//c?q=1"}, "Proto": {"HTTP/1.1"},
 				"X-Forwarded-For": {row.xff}, "X-Forwarded-Host": {"shop.example:8443"}, "X-Forwarded-Proto": {"http"},
-				"X-Skipper-Instance": {got.Get("X-Skipper-Instance")}, "X-Skipper-Request": {"request-1"}, "X-Request-Id": {"mine"},
+				"X-Skipper-Instance": {got.Get("X-Skipper-Instance")}, "X-Skipper-Request": {"request-of-fn"}, "X-Request-Id": {"mine"},
+				"X-Envoy-Attempt-Count": {"1"},
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("pod saw (-want +got):\n%s", diff)

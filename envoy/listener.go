@@ -62,20 +62,39 @@ func (b *builder) filterChain(m *hcmv3.HttpConnectionManager) *listenerv3.Filter
 	}}}
 }
 
-// connectionManager passes requests on as they came: no path is normalised
-// (no route depends on one), no request id is made, no server name is put in.
+// connectionManager is for clients: what only we may say is removed, and what
+// pods shall know about the client is added.
 func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
+	m := b.manager(ingressName, b.routeConfiguration(ingressName, b.forwardedHeaders()))
+	m.EarlyHeaderMutationExtensions = b.earlyMutations()
+	m.UseRemoteAddress = wrapperspb.Bool(true)
+	m.XffNumTrustedHops = b.cfg.TrustedHops
+	m.RequestHeadersTimeout = durationpb.New(b.cfg.RequestHeadersTimeout)
+	m.MaxRequestHeadersKb = wrapperspb.UInt32(b.cfg.MaxRequestHeadersKiB)
+	m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(b.cfg.ConnectionIdleTimeout)}
+	m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{EnableTrailers: true, AcceptHttp_10: true}
+	m.Http2ProtocolOptions = &corev3.Http2ProtocolOptions{
+		AllowConnect:                true,
+		MaxConcurrentStreams:        wrapperspb.UInt32(maxStreams),
+		InitialStreamWindowSize:     wrapperspb.UInt32(streamWindow),
+		InitialConnectionWindowSize: wrapperspb.UInt32(connectionWindow),
+		ConnectionKeepalive:         &corev3.KeepaliveSettings{Interval: durationpb.New(clientPing), Timeout: durationpb.New(clientPingTimeout)},
+	}
+	return m
+}
+
+// manager is what the passes have in common. It passes requests on as they
+// came: no path is normalised (no route depends on one), no request id is
+// made, no server name is put in.
+func (b *builder) manager(name string, routes *routev3.RouteConfiguration) *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
 		CodecType:                       hcmv3.HttpConnectionManager_AUTO,
-		StatPrefix:                      ingressName,
-		RouteSpecifier:                  &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: b.routes()},
-		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.trailerFilter(), b.router()},
+		StatPrefix:                      name,
+		RouteSpecifier:                  &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
+		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.headerFilter(), b.misdirectedFilter(), b.router()},
 		UpgradeConfigs:                  b.upgrades(),
-		AccessLog:                       b.accessLog(),
+		AccessLog:                       b.accessLog(name),
 		LocalReplyConfig:                b.localReplies(),
-		EarlyHeaderMutationExtensions:   b.earlyMutations(),
-		UseRemoteAddress:                wrapperspb.Bool(true),
-		XffNumTrustedHops:               b.cfg.TrustedHops,
 		SkipXffAppend:                   true, // see forwardedHeaders
 		GenerateRequestId:               wrapperspb.Bool(false),
 		PreserveExternalRequestId:       true,
@@ -84,17 +103,6 @@ func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
 		StreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
 		StreamIdleTimeout:               durationpb.New(b.cfg.StreamIdleTimeout),
 		RequestTimeout:                  durationpb.New(0),
-		RequestHeadersTimeout:           durationpb.New(b.cfg.RequestHeadersTimeout),
-		MaxRequestHeadersKb:             wrapperspb.UInt32(b.cfg.MaxRequestHeadersKiB),
-		CommonHttpProtocolOptions:       &corev3.HttpProtocolOptions{IdleTimeout: durationpb.New(b.cfg.ConnectionIdleTimeout)},
-		HttpProtocolOptions:             &corev3.Http1ProtocolOptions{EnableTrailers: true, AcceptHttp_10: true},
-		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
-			AllowConnect:                true,
-			MaxConcurrentStreams:        wrapperspb.UInt32(maxStreams),
-			InitialStreamWindowSize:     wrapperspb.UInt32(streamWindow),
-			InitialConnectionWindowSize: wrapperspb.UInt32(connectionWindow),
-			ConnectionKeepalive:         &corev3.KeepaliveSettings{Interval: durationpb.New(clientPing), Timeout: durationpb.New(clientPingTimeout)},
-		},
 	}
 }
 
@@ -114,20 +122,26 @@ func (b *builder) router() *hcmv3.HttpFilter {
 	}
 }
 
-// routes has one rule for everything: extproc answers what is not for a
-// function. The match must hold before and after extproc, which removes the
-// function header and has the route looked up again.
-func (b *builder) routes() *routev3.RouteConfiguration {
+// routeConfiguration has one rule for everything: extproc answers what is not
+// for a function. The match must hold before and after extproc, which removes
+// the function header and has the route looked up again.
+func (b *builder) routeConfiguration(name string, add []*corev3.HeaderValueOption) *routev3.RouteConfiguration {
 	prefix := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
-	routes := []*routev3.Route{b.podRoute(prefix)}
+	routes := []*routev3.Route{b.podRoute(prefix, add)}
 	if b.allowsConnect() {
 		method := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}}
-		routes = append(routes, b.podRoute(method))
+		routes = append(routes, b.podRoute(method, add))
 	}
-	return &routev3.RouteConfiguration{
-		Name:         ingressName,
-		VirtualHosts: []*routev3.VirtualHost{{Name: "functions", Domains: []string{"*"}, Routes: routes}},
+	out := &routev3.RouteConfiguration{
+		Name: name,
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name: "functions", Domains: []string{"*"}, Routes: routes,
+			IncludeRequestAttemptCount: true,
+			RequestBodyBufferLimit:     wrapperspb.UInt64(uint64(b.cfg.RetryBuffer)),
+		}},
 	}
+	keepReasonsOfPasses(out)
+	return out
 }
 
 func (b *builder) allowsConnect() bool {
@@ -139,18 +153,18 @@ func (b *builder) allowsConnect() bool {
 	return false
 }
 
-// podRoute sends to the cluster that extproc named. There is no retry: without
-// another host a second attempt would meet the first one's fate.
-func (b *builder) podRoute(match *routev3.RouteMatch) *routev3.Route {
+// podRoute sends to the cluster that extproc named, and from there, if need
+// be, to the next pass.
+func (b *builder) podRoute(match *routev3.RouteMatch, add []*corev3.HeaderValueOption) *routev3.Route {
 	return &routev3.Route{
 		Match: match,
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 			ClusterSpecifier:            &routev3.RouteAction_ClusterHeader{ClusterHeader: HeaderCluster},
 			ClusterNotFoundResponseCode: routev3.RouteAction_SERVICE_UNAVAILABLE,
 			Timeout:                     durationpb.New(0),
+			RetryPolicy:                 retryPolicy(),
 		}},
-		RequestHeadersToAdd:     b.forwardedHeaders(),
-		RequestHeadersToRemove:  []string{HeaderCluster, "x-envoy-external-address", "x-envoy-internal"},
-		ResponseHeadersToRemove: []string{HeaderReason, HeaderMisdirected},
+		RequestHeadersToAdd:    add,
+		RequestHeadersToRemove: []string{HeaderCluster, "x-envoy-external-address", "x-envoy-internal"},
 	}
 }

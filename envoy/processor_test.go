@@ -3,6 +3,7 @@ package envoy_test
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,11 +18,12 @@ import (
 	"skipper/envoy"
 )
 
-// pick is where the processor sends a request.
-type pick struct{ cluster, host string }
+// pick is where the processor sends a request in one pass.
+type pick struct{ cluster, host, request string }
 
 // processor stands in for extproc. Header X-Skipper-Function is the name of a
-// pick, set before requests come; an unknown name gets 404 at once.
+// route, set before requests come: one pick for each pass. A pass without a
+// pick is refused at once, and so is an unknown name.
 type processor struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	ends chan error // one value per ended stream: io.EOF if it ended in order
@@ -29,24 +31,29 @@ type processor struct {
 	// hold, with Envoy told to wait; "stuck" after stuck, with Envoy untold.
 	hold, stuck chan struct{}
 
-	mu    sync.Mutex
-	picks map[string]pick
-	seen  []map[string]string // headers per request
+	mu     sync.Mutex
+	routes map[string][]pick
+	left   map[string][]pick   // by request id: the picks of later passes
+	seen   []map[string]string // headers per stream
 }
 
 func startProcessor(t testing.TB, socket string) (*processor, *grpc.Server) {
 	t.Helper()
-	p := &processor{picks: map[string]pick{}, ends: make(chan error, 1000), hold: make(chan struct{}), stuck: make(chan struct{})}
+	p := &processor{routes: map[string][]pick{}, left: map[string][]pick{}, ends: make(chan error, 1000), hold: make(chan struct{}), stuck: make(chan struct{})}
 	s := grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(s, p)
 	serve(t, s, "unix", socket)
 	return p, s
 }
 
-func (p *processor) route(function, cluster, host string) {
+// route sends a function's requests to a shard's hosts, one per pass.
+func (p *processor) route(function, shard string, hosts ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.picks[function] = pick{cluster: cluster, host: host}
+	p.routes[function] = nil
+	for _, host := range hosts {
+		p.routes[function] = append(p.routes[function], pick{cluster: shard + routed, host: host, request: "request-of-" + function})
+	}
 }
 
 // Process answers the headers and then waits for the end of the request.
@@ -97,11 +104,29 @@ func (p *processor) answer(req *extprocv3.ProcessingRequest) *extprocv3.Processi
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen = append(p.seen, headers)
-	chosen, ok := p.picks[headers[envoy.HeaderFunction]]
-	if !ok {
+	request, picks := headers[envoy.HeaderRequest], p.left[headers[envoy.HeaderRequest]]
+	if function := headers[envoy.HeaderFunction]; function != "" {
+		request, picks = "request-of-"+function, p.routes[function]
+	}
+	if len(picks) == 0 {
 		return refuse()
 	}
-	return chosen.response()
+	p.left[request] = picks[1:]
+	return picks[0].response()
+}
+
+// attempts are the attempt counts that the streams so far have shown, "-" for
+// none.
+func (p *processor) attempts() string {
+	var out []string
+	for _, headers := range p.requests() {
+		n, ok := headers["x-envoy-attempt-count"]
+		if !ok {
+			n = "-"
+		}
+		out = append(out, n)
+	}
+	return strings.Join(out, " ")
 }
 
 func (p *processor) requests() []map[string]string {
@@ -120,7 +145,7 @@ func (c pick) response() *extprocv3.ProcessingResponse {
 					SetHeaders: []*corev3.HeaderValueOption{
 						setHeader(envoy.HeaderCluster, c.cluster),
 						setHeader(envoy.HeaderInstance, "uid-of-"+c.host),
-						setHeader(envoy.HeaderRequest, "request-1"),
+						setHeader(envoy.HeaderRequest, c.request),
 						setHeader("x-other", "must not be let through"),
 					},
 				},

@@ -206,7 +206,7 @@ func TestGRPCPassesToH2CPod(t *testing.T) {
 func TestGRPCCallerLearnsTheReason(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, nil)
-	g.processor.route("gone", h2cCluster, "192.0.2.1:80")
+	g.processor.route("gone", "skipper-h2c-999", "192.0.2.1:80")
 	conn, err := grpc.NewClient(g.addr("127.0.0.1"), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)

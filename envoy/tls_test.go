@@ -144,7 +144,7 @@ func (c *controlPlane) secured(t testing.TB, v *volume, role identity.Role) *sho
 func TestEnvoyUsesChangedTLSFiles(t *testing.T) {
 	t.Parallel()
 	plane := startControlPlane(t)
-	plane.publish(t, podCluster(t, http1Cluster, http1()), endpoints(t, http1Cluster))
+	plane.publishPods(t, http1Cluster)
 	c, own, ca := withTLS(t, testConfig(t, plane.addr))
 	controllers := &volume{dir: t.TempDir()}
 	controllers.put(t, ca, identity.Controller, ca)

@@ -27,8 +27,16 @@ const (
 // an endpoint update costs Envoy little at 50,000 endpoints (design section 3).
 const DefaultShards = 256
 
-// ClusterName names shard i of a family, "skipper-http1-007"; Envoy, extproc
-// and controller know the cluster by it.
+// SecondPassCluster leads from a gateway's Envoy back into itself, where
+// extproc picks again. Every gateway's bootstrap has it.
+const SecondPassCluster = "skipper-second-pass"
+
+// routedSuffix makes the name of a routed cluster from that of its shard; it
+// sorts after its shard, and so is never sent before it.
+const routedSuffix = "-routed"
+
+// ClusterName names shard i of a family, "skipper-http1-007": the cluster that
+// holds endpoints, and under which Envoy reports their load.
 func ClusterName(p Protocol, i int) string {
 	s := strconv.Itoa(i)
 	for len(s) < 3 {
@@ -44,8 +52,19 @@ func ShardOf(uid string, shards int) int {
 	return int(xxhash.Sum64String(uid) & uint64(shards-1))
 }
 
-// ClusterOf names the cluster of a pod: the ClusterName of its ShardOf.
+// RoutedName names the cluster to which requests for pods of shard i are
+// routed, "skipper-http1-007-routed": the shard first, then the second pass.
+func RoutedName(p Protocol, i int) string { return ClusterName(p, i) + routedSuffix }
+
+// ClusterOf names the cluster to which a pod's requests are routed: the
+// RoutedName of its ShardOf. It is Instance.cluster.
 func ClusterOf(p Protocol, uid string, shards int) string {
+	return RoutedName(p, ShardOf(uid, shards))
+}
+
+// ShardClusterOf names the cluster that holds a pod's endpoint: the
+// ClusterName of its ShardOf. Load reports name it.
+func ShardClusterOf(p Protocol, uid string, shards int) string {
 	return ClusterName(p, ShardOf(uid, shards))
 }
 

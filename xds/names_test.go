@@ -35,7 +35,10 @@ func TestShardOfFollowsFromTheUIDAlone(t *testing.T) {
 			t.Errorf("ShardOf(%q, 256) = %#x, want %#x", uid, got, want)
 		}
 	}
-	if got := xds.ClusterOf(xds.H2C, "", 256); got != "skipper-h2c-153" {
+	if got := xds.ShardClusterOf(xds.H2C, "", 256); got != "skipper-h2c-153" {
+		t.Errorf("ShardClusterOf = %q", got)
+	}
+	if got := xds.ClusterOf(xds.H2C, "", 256); got != "skipper-h2c-153-routed" {
 		t.Errorf("ClusterOf = %q", got)
 	}
 }

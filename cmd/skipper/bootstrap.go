@@ -78,6 +78,7 @@ func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&c.MaxConnections, "max-connections", c.MaxConnections, "bound on clients' connections")
 	f.Uint32Var(&c.MaxRequestHeadersKiB, "max-request-headers-kib", c.MaxRequestHeadersKiB, "bound on a request's headers together, in KiB")
 	f.Uint32Var(&c.BufferLimit, "buffer-limit", c.BufferLimit, "bound on what one connection keeps in memory, in bytes")
+	f.Uint32Var(&c.RetryBuffer, "retry-buffer", c.RetryBuffer, "bound on what one request's body keeps in memory to be sent to another pod, in bytes")
 	f.StringVar(&o.accessLog, "access-log", o.accessLog, "requests to log: off, errors or all")
 	f.StringVar(&o.outputDir, "output-dir", "", "folder to write bootstrap.yaml to, and what it refers to; empty: print bootstrap.yaml alone")
 	f.BoolVar(&c.ClusterStats, "cluster-stats", c.ClusterStats, "keep Envoy's statistics of each cluster of pods")

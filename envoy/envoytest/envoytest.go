@@ -4,7 +4,6 @@
 package envoytest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,9 +71,21 @@ func Validate(t testing.TB, b *bootstrapv3.Bootstrap) {
 	if err != nil {
 		t.Fatalf("Envoy refuses the bootstrap: %v\n%s", err, out)
 	}
-	if bytes.Contains(out, []byte("][warning]")) {
+	if warns(string(out)) {
 		t.Errorf("Envoy warns of the bootstrap:\n%s", out)
 	}
+}
+
+// warns finds warnings, but for those of unfinished messages that are used on
+// purpose; package envoy says why.
+func warns(out string) bool {
+	for line := range strings.Lines(out) {
+		known := strings.Contains(line, ".custom_response.") && strings.Contains(line, "marked as work-in-progress")
+		if strings.Contains(line, "][warning]") && !known {
+			return true
+		}
+	}
+	return false
 }
 
 // Envoy is a running Envoy. Its methods may be called from any goroutine.

@@ -31,6 +31,7 @@ const (
 	NoInstance            Reason = "no_instance"            // 503 by Envoy: UH, NC: no host to send to
 	ConnectFailed         Reason = "connect_failed"         // 503 by Envoy: UF: the instance took no connection
 	InstanceReset         Reason = "instance_reset"         // 503 by Envoy: UC, UR: the instance ended the connection
+	BodyNotReplayable     Reason = "body_not_replayable"    // 503 by Envoy: the wrong pod had the request, and its body is too large to be sent again
 	RequestTimeout        Reason = "request_timeout"        // 504/408 by Envoy: UT, SI, DT: idle or over time
 	BadRequest            Reason = "bad_request"            // 400 by Envoy: DPE: not HTTP that can be read
 	Internal              Reason = "internal"               // 500: a fault of ours

@@ -2,6 +2,7 @@ package resource_test
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -19,8 +20,9 @@ import (
 
 func TestClusterMatchesGolden(t *testing.T) {
 	for name, c := range map[string]*clusterv3.Cluster{
-		"http1.yaml": resource.Cluster(xds.HTTP1, 7, resource.ClusterOptions{}),
-		"h2c.yaml":   resource.Cluster(xds.H2C, 255, resource.ClusterOptions{ConnectTimeout: 250 * time.Millisecond, IdleTimeout: time.Minute}),
+		"http1.yaml":  resource.Cluster(xds.HTTP1, 7, resource.ClusterOptions{}),
+		"routed.yaml": resource.Routed(xds.HTTP1, 7),
+		"h2c.yaml":    resource.Cluster(xds.H2C, 255, resource.ClusterOptions{ConnectTimeout: 250 * time.Millisecond, IdleTimeout: time.Minute}),
 	} {
 		got := asYAML(t, c)
 		path := filepath.Join("testdata", name)
@@ -60,7 +62,7 @@ func asYAML(t *testing.T, m proto.Message) []byte {
 
 func TestClusterIsAcceptedByItsOwnRules(t *testing.T) {
 	for _, p := range []xds.Protocol{xds.HTTP1, xds.H2C} {
-		if err := resource.Cluster(p, 0, resource.ClusterOptions{}).ValidateAll(); err != nil {
+		if err := errors.Join(resource.Cluster(p, 0, resource.ClusterOptions{}).ValidateAll(), resource.Routed(p, 0).ValidateAll()); err != nil {
 			t.Errorf("%s: %v", p, err)
 		}
 	}

@@ -50,20 +50,23 @@ func (s *Server) skip(typeURL string, err error) {
 }
 
 // rebuild makes the resources that changed since the last time. Clusters come
-// before their endpoints when they appear, and go before them.
+// before their endpoints when they appear, and go before them. Of one type, a
+// stream is sent them by name, so a shard comes before its routed cluster.
 func (s *Server) rebuild(now time.Time) []update {
 	diff := s.world.Flush(now)
 	var out []update
 	for _, p := range diff.Gone {
 		for i := range s.opts.Shards {
 			name := xds.ClusterName(p, i)
-			out = append(out, update{resourcev3.ClusterType, name, nil}, update{resourcev3.EndpointType, name, nil})
+			out = append(out, update{resourcev3.ClusterType, xds.RoutedName(p, i), nil},
+				update{resourcev3.ClusterType, name, nil}, update{resourcev3.EndpointType, name, nil})
 		}
 	}
 	for _, p := range diff.Added {
 		for i := range s.opts.Shards {
-			c := resource.Cluster(p, i, s.opts.Cluster)
+			c, routed := resource.Cluster(p, i, s.opts.Cluster), resource.Routed(p, i)
 			out = s.encode(out, resourcev3.ClusterType, c.GetName(), c)
+			out = s.encode(out, resourcev3.ClusterType, routed.GetName(), routed)
 		}
 	}
 	for p, shards := range diff.Touched {

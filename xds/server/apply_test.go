@@ -28,13 +28,15 @@ func rebuilt(pods map[string]Endpoint, families map[xds.Protocol]bool) map[strin
 			name := xds.ClusterName(p, i)
 			var members []Endpoint
 			for _, e := range pods {
-				if xds.ClusterOf(e.Protocol, e.UID, testShards) == name {
+				if xds.ShardClusterOf(e.Protocol, e.UID, testShards) == name {
 					members = append(members, e)
 				}
 			}
 			c, _ := resource.Encode(name, resource.Cluster(p, i, resource.ClusterOptions{}))
 			a, _ := resource.Encode(name, resource.LoadAssignment(name, members))
+			routed, _ := resource.Encode("", resource.Routed(p, i))
 			out[resourcev3.ClusterType+" "+name] = c.GetVersion()
+			out[resourcev3.ClusterType+" "+xds.RoutedName(p, i)] = routed.GetVersion()
 			out[resourcev3.EndpointType+" "+name] = a.GetVersion()
 		}
 	}
@@ -135,8 +137,8 @@ func TestFamilyLingersAfterItsLastPod(t *testing.T) {
 		s.Open()
 		s.Apply(Change{Upsert: []Endpoint{{UID: "a", Addr: "10.0.0.1:80", Protocol: xds.H2C}}})
 		s.Apply(Change{Remove: []string{"a"}})
-		if got := len(published(s)); got != 2*testShards {
-			t.Errorf("%d resources just after the last pod, want %d", got, 2*testShards)
+		if got := len(published(s)); got != 3*testShards {
+			t.Errorf("%d resources just after the last pod, want %d", got, 3*testShards)
 		}
 		<-time.After(DefaultFamilyLinger)
 		s.Apply(Change{})

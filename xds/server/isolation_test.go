@@ -70,7 +70,7 @@ func TestClientThatDoesNotAnswerIsClosed(t *testing.T) {
 			t.Errorf("closed after %v", waited)
 		}
 		s.Apply(server.Change{Upsert: []server.Endpoint{pod("a", "10.0.0.1:80")}})
-		if got := len(idle.next(clusters).GetResources()); got != 1 {
+		if got := len(idle.next(clusters).GetResources()); got != 2 {
 			t.Errorf("the idle client got %d clusters", got)
 		}
 		if got := metric(t, registry, "skipper_controller_xds_streams_closed_total", "stuck"); got != 1 {

@@ -25,7 +25,11 @@ func TestEnvoyGetsClustersThenEndpoints(t *testing.T) {
 	c := connect(t, start(t, s), "envoy")
 	c.subscribe(clusters)
 	want := []string{"skipper-http1-000", "skipper-http1-001", "skipper-http1-002", "skipper-http1-003"}
-	if diff := cmp.Diff(want, names(c.next(clusters))); diff != "" {
+	var all []string // a routed cluster comes right behind its shard, never before it
+	for _, name := range want {
+		all = append(all, name, name+"-routed")
+	}
+	if diff := cmp.Diff(all, names(c.next(clusters))); diff != "" {
 		t.Fatalf("clusters (-want +got):\n%s", diff)
 	}
 	c.subscribe(endpoints, want...)
@@ -33,7 +37,7 @@ func TestEnvoyGetsClustersThenEndpoints(t *testing.T) {
 		t.Fatalf("every cluster must have endpoints, if only none (-want +got):\n%s", diff)
 	}
 	s.Apply(server.Change{Upsert: []server.Endpoint{pod("b", "10.0.0.2:80")}})
-	if diff := cmp.Diff([]string{xds.ClusterOf(xds.HTTP1, "b", shards)}, names(c.next(endpoints))); diff != "" {
+	if diff := cmp.Diff([]string{xds.ShardClusterOf(xds.HTTP1, "b", shards)}, names(c.next(endpoints))); diff != "" {
 		t.Errorf("after one pod (-want +got):\n%s", diff)
 	}
 }
@@ -47,7 +51,7 @@ func TestFirstPodOfAProtocolBringsItsFamily(t *testing.T) {
 		t.Fatalf("clusters without a pool: %v", names(r))
 	}
 	s.Apply(server.Change{Upsert: []server.Endpoint{{UID: "a", Addr: "10.0.0.1:80", Protocol: xds.H2C}}})
-	if got := names(c.next(clusters)); len(got) != shards || got[0] != "skipper-h2c-000" {
+	if got := names(c.next(clusters)); len(got) != 2*shards || got[0] != "skipper-h2c-000" {
 		t.Errorf("got %v", got)
 	}
 }
@@ -68,8 +72,8 @@ func TestStreamsWaitForTheFirstFullBuild(t *testing.T) {
 	}
 	s.Apply(server.Change{Upsert: []server.Endpoint{pod("a", "10.0.0.1:80")}})
 	s.Open()
-	if got := len(c.next(clusters).GetResources()); got != shards {
-		t.Errorf("the first response has %d clusters, want %d", got, shards)
+	if got := len(c.next(clusters).GetResources()); got != 2*shards {
+		t.Errorf("the first response has %d clusters, want %d", got, 2*shards)
 	}
 }
 
@@ -159,8 +163,8 @@ func TestHoldClosesStreamsAndRefusesNewOnes(t *testing.T) {
 	s.Open()
 	c = connect(t, conn, "envoy")
 	c.subscribe(clusters)
-	if got := len(c.next(clusters).GetResources()); got != shards {
-		t.Errorf("after Open %d clusters, want %d", got, shards)
+	if got := len(c.next(clusters).GetResources()); got != 2*shards {
+		t.Errorf("after Open %d clusters, want %d", got, 2*shards)
 	}
 }
 

@@ -100,7 +100,7 @@ func compare(t *testing.T, w *world.World, d world.Diff, p xds.Protocol, naive m
 		name := xds.ClusterName(p, shard)
 		var want []resource.Endpoint
 		for _, e := range naive {
-			if xds.ClusterOf(e.Protocol, e.UID, shards) == name {
+			if xds.ShardClusterOf(e.Protocol, e.UID, shards) == name {
 				want = append(want, e)
 			}
 		}
