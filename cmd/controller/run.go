@@ -17,6 +17,7 @@ import (
 	"skipper/controller/claim"
 	"skipper/controller/forward"
 	"skipper/controller/heartbeat"
+	"skipper/controller/inflight"
 	"skipper/controller/limit"
 	"skipper/controller/pool"
 	"skipper/controller/publish"
@@ -27,9 +28,11 @@ import (
 	"skipper/controller/supervise"
 	"skipper/controller/trust"
 	"skipper/controller/watch"
+	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/proto/identity"
 	"skipper/xds"
+	"skipper/xds/loads"
 	xdsserver "skipper/xds/server"
 )
 
@@ -45,6 +48,8 @@ type process struct {
 	functions *pool.Parser
 	watch     *watch.Watch
 	beats     *heartbeat.Store
+	addresses *inflight.Addresses
+	loads     *inflight.Store
 	ring      *ring.Members
 	peers     *forward.Peers
 	forwarder *forward.Forwarder
@@ -56,6 +61,7 @@ type process struct {
 	supervisors *supervise.Supervisors
 
 	xds       *xdsserver.Server
+	lrs       *loads.Server
 	publisher *publish.Publisher
 	grpc      *grpc.Server
 	health    *health.Server
@@ -98,6 +104,7 @@ func (p *process) buildState() {
 	p.view = pool.NewView()
 	p.functions = pool.NewParser(pool.DefaultParserSize)
 	p.beats = heartbeat.NewStore(p.HeartbeatTimeout, heartbeat.DefaultLimits())
+	p.buildLoads()
 }
 
 func (p *process) buildWatch(c clients, namespaces []string) error {
@@ -145,7 +152,7 @@ func (p *process) buildActors(c clients) error {
 	p.supervisors = supervise.New(supervise.Options{
 		Policy: p.policy, Interval: p.ScaleInterval, AssignTimeout: p.FunctionAssignTimeout, Grace: p.callGrace(),
 	}, supervise.Deps{
-		Pods: p.view, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
+		Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
 		Logger: p.logger.Named("supervise"), Registerer: p.registry,
 	})
 	return nil
@@ -160,6 +167,8 @@ func (p *process) buildXDS() {
 func (p *process) buildGRPC(c clients, namespaces []string) {
 	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, p.grpcOptions()...)
 	p.xds.Register(p.grpc)
+	p.lrs.Register(p.grpc)
+	skipperpb.RegisterReplicaServiceServer(p.grpc, replicaService{loads: p.loads})
 	p.health = server.New(server.Options{
 		Namespaces: namespaces, MaxInstancesLimit: p.MaxInstancesLimit, Shards: xds.DefaultShards,
 		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
@@ -173,7 +182,7 @@ func (p *process) buildGRPC(c clients, namespaces []string) {
 // and have told in a heartbeat, each 5 s, what they still had.
 const settle = 10 * time.Second
 
-// inFlight is what the routers have in progress on a pod. A controller that
+// inFlight is what Envoys and routers have in progress on a pod. A controller that
 // has just started has not heard all of them, so it knows nothing.
 func (p *process) inFlight(uid string) retire.InFlight {
 	now := time.Now()
@@ -181,7 +190,7 @@ func (p *process) inFlight(uid string) retire.InFlight {
 	if !ok || p.policy.Protected(now) {
 		return retire.InFlight{}
 	}
-	n, known := p.beats.InFlightOf(pod.Key, uid, now)
+	n, known := p.loads.InFlightOf(pod.Key, uid, now)
 	return retire.InFlight{Requests: int(min(n, 1<<30)), Known: known}
 }
 
@@ -205,7 +214,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "acquirer and retirer": p.acquireAndRetire,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
 	}

@@ -26,6 +26,7 @@ func (p *process) publish(ctx, background context.Context) error {
 			return
 		}
 		p.setServing(true) //nolint:contextcheck // connections to peers end with the peers
+		p.lrs.Open()
 		server.SetServing(p.health, true)
 		p.ready.is.Store(true)
 		p.logger.Info("ready", zap.Duration("after", time.Since(p.policy.StartedAt)))
@@ -52,7 +53,7 @@ func (p *process) synced(ctx context.Context) bool {
 }
 
 // stopServing takes the controller off the ring and out of use, and returns when no call is left
-// or their time is over. xDS streams never end by themselves: they are closed
+// or their time is over. Streams of xDS and load reports never end by themselves: they are closed
 // first, so that Envoys and extprocs go to another replica at once.
 func (p *process) stopServing() {
 	p.ready.is.Store(false)
@@ -60,6 +61,7 @@ func (p *process) stopServing() {
 	p.health.Shutdown()
 	hard := time.AfterFunc(p.callGrace(), p.grpc.Stop)
 	defer hard.Stop()
+	p.lrs.Close()
 	p.xds.Close()
 	p.grpc.GracefulStop()
 }

@@ -44,6 +44,17 @@ type retirer interface {
 	DeleteSoon(p pool.Pod, reason string)
 }
 
+// activity is what is known of the requests in progress: *inflight.Store, or
+// *heartbeat.Store without load reports.
+type activity interface {
+	Activity(key fn.Key, now time.Time) heartbeat.Activity
+	// InFlightOf is known only if every router says where its requests are.
+	InFlightOf(key fn.Key, uid string, now time.Time) (n uint64, known bool)
+	// Named is when the pod was last said to have a request in progress.
+	Named(key fn.Key, uid string, now time.Time) (at time.Time, ok bool)
+	Forget(key fn.Key)
+}
+
 // Options are the supervisors' settings; all durations must be positive.
 type Options struct {
 	Policy scale.Policy
@@ -77,7 +88,7 @@ func (o Options) withDefaults() Options {
 // Deps are what the supervisors work with; all fields are required.
 type Deps struct {
 	Pods       pods
-	Heartbeats *heartbeat.Store
+	Heartbeats activity
 	Acquirer   acquirer
 	Retirer    retirer
 	// Responsible tells whether this replica scales the function.

@@ -1,0 +1,156 @@
+package inflight
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"skipper/controller/heartbeat"
+)
+
+// Load is what one Envoy has in progress, by its own reports.
+type Load struct {
+	// Node is Envoy's node id.
+	Node string
+	// Received is when the report came, the oldest where there are several.
+	Received time.Time
+	// Words are by pod UID, without zeros. There is more than one only while
+	// two streams report for one node id; the greatest count holds then, so
+	// that nothing in progress is overlooked. Read only.
+	Words []map[string]uint32
+}
+
+// On is the number of requests in progress on a pod.
+func (l Load) On(uid string) uint64 {
+	var n uint32
+	for _, w := range l.Words {
+		n = max(n, w[uid])
+	}
+	return uint64(n)
+}
+
+// Pod merges what is in progress on one pod: by each Envoy the greater of its
+// load and of what the routers say that name it; a router that names none
+// counts by itself.
+//
+// Example: Envoy a reports 2; extproc x, of Envoy a, says 3; router y, of no
+// Envoy, says 1; Envoy b reports 4 and its extproc is dead: 3 + 1 + 4 = 8.
+func Pod(uid string, loads []Load, beats []heartbeat.Report) uint64 {
+	var n uint64
+	for _, w := range witnesses(loads, beats) {
+		n += w.pod(uid)
+	}
+	return n
+}
+
+// Function merges what is in progress on all pods of a function, and what waits
+// for one. A router that does not say where its requests are is taken at its
+// word, but not on top of what its Envoy reports.
+func Function(uids []string, loads []Load, beats []heartbeat.Report) uint64 {
+	all := map[string]bool{}
+	for _, uid := range uids {
+		all[uid] = true
+	}
+	for _, b := range beats {
+		for uid := range b.Instances {
+			all[uid] = true
+		}
+	}
+	var n uint64
+	for _, w := range witnesses(loads, beats) {
+		n += w.function(maps.Keys(all))
+	}
+	return n
+}
+
+// witness is all that is said of the requests that pass through one Envoy, or
+// through one router without an Envoy.
+type witness struct {
+	load  Load // empty where there is none
+	beats []heartbeat.Report
+}
+
+func witnesses(loads []Load, beats []heartbeat.Report) []witness {
+	out := make([]witness, len(loads), len(loads)+len(beats))
+	at := make(map[string]int, len(loads)+len(beats))
+	for i, l := range loads {
+		out[i].load, at[l.Node] = l, i
+	}
+	for _, b := range beats {
+		i, known := at[b.Node]
+		if b.Node == "" || !known {
+			i = len(out)
+			out = append(out, witness{})
+			at[b.Node] = i
+		}
+		out[i].beats = append(out[i].beats, b)
+	}
+	return out
+}
+
+func (w witness) pod(uid string) uint64 {
+	var said uint64
+	for _, b := range w.beats {
+		said += uint64(b.Instances[uid])
+	}
+	return max(said, w.load.On(uid))
+}
+
+func (w witness) function(uids func(yield func(string) bool)) uint64 {
+	var onPods, unplaced, waiting uint64
+	for uid := range uids {
+		onPods += w.pod(uid)
+	}
+	for _, b := range w.beats {
+		if len(b.Instances) == 0 {
+			unplaced += uint64(b.InFlight)
+		} else {
+			waiting += excess(b)
+		}
+	}
+	return max(onPods, unplaced) + waiting
+}
+
+// excess are the requests of a router that are on no pod, as far as it says.
+func excess(b heartbeat.Report) uint64 {
+	var placed uint64
+	for _, n := range b.Instances {
+		placed += uint64(n)
+	}
+	return max(uint64(b.InFlight), placed) - placed
+}
+
+// settled is after how long without a word of it in a router's messages a
+// function that was idle there is still idle: twice the heartbeat interval, in
+// which a router names each function that it has requests of.
+const settled = 10 * time.Second
+
+// Known tells whether what is said of a pod can be relied upon as of a time:
+// every Envoy and every router of its function has spoken later, and each
+// router says where its requests are. asOf is when the oldest of those words
+// came; zero where nobody speaks.
+func Known(loads []Load, beats []heartbeat.Report, since time.Time) (known bool, asOf time.Time) {
+	times := make([]time.Time, 0, len(loads)+len(beats))
+	known = true
+	for _, l := range loads {
+		times = append(times, l.Received)
+	}
+	for _, b := range beats {
+		times = append(times, spoke(b))
+		known = known && excess(b) == 0
+	}
+	if len(times) == 0 {
+		return true, time.Time{}
+	}
+	asOf = slices.MinFunc(times, time.Time.Compare)
+	return known && asOf.After(since), asOf
+}
+
+// spoke is the time as of which a router's word about a function holds: of one
+// that it no longer names because it is idle, any later message tells.
+func spoke(b heartbeat.Report) time.Time {
+	if idle := b.Heard.Add(-settled); b.InFlight == 0 && len(b.Instances) == 0 && idle.After(b.Received) {
+		return idle
+	}
+	return b.Received
+}

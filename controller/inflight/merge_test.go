@@ -1,0 +1,186 @@
+package inflight
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"skipper/controller/heartbeat"
+)
+
+var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func load(node string, counts map[string]uint32) Load {
+	return Load{Node: node, Received: start, Words: []map[string]uint32{counts}}
+}
+
+func beat(node string, total uint32, counts map[string]uint32) heartbeat.Report {
+	return heartbeat.Report{Node: node, Received: start, Heard: start, InFlight: total, Instances: counts}
+}
+
+type on = map[string]uint32
+
+func TestPodAndFunction(t *testing.T) {
+	tests := []struct {
+		name     string
+		loads    []Load
+		beats    []heartbeat.Report
+		pod, all uint64 // on pod p, and of a function with pods p and q
+	}{
+		{"nobody speaks", nil, nil, 0, 0},
+		{"only Envoy", []Load{load("a", on{"p": 2, "q": 1, "other": 9})}, nil, 2, 3},
+		{"only extproc", nil, []heartbeat.Report{beat("a", 3, on{"p": 2, "q": 1})}, 2, 3},
+		{"both say the same", []Load{load("a", on{"p": 2})}, []heartbeat.Report{beat("a", 2, on{"p": 2})}, 2, 2},
+		{"extproc knows first", []Load{load("a", on{"p": 2})}, []heartbeat.Report{beat("a", 3, on{"p": 3})}, 3, 3},
+		{"extproc is dead", []Load{load("a", on{"p": 5})}, []heartbeat.Report{beat("a", 2, on{"p": 2})}, 5, 5},
+		{"Envoys add up", []Load{load("a", on{"p": 2}), load("b", on{"p": 3})}, nil, 5, 5},
+		{"by Envoy the greater", []Load{load("a", on{"p": 2}), load("b", on{"p": 3})},
+			[]heartbeat.Report{beat("a", 4, on{"p": 4}), beat("b", 1, on{"p": 1})}, 7, 7},
+		{"two extprocs of one Envoy", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("a", 2, on{"p": 2}), beat("a", 2, on{"p": 2})}, 4, 4},
+		{"routers without an Envoy", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("", 1, on{"p": 1}), beat("", 1, on{"p": 1})}, 5, 5},
+		{"contract only", nil, []heartbeat.Report{beat("", 4, nil), beat("", 1, nil)}, 0, 5},
+		{"contract beside ours", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("", 4, nil), beat("a", 3, on{"p": 3})}, 3, 7},
+		{"contract that names its Envoy", []Load{load("a", on{"p": 3, "q": 1})}, []heartbeat.Report{beat("a", 5, nil)}, 3, 5},
+		{"some on no pod", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("a", 5, on{"p": 2})}, 3, 6},
+		{"a pod that only heartbeats name", nil, []heartbeat.Report{beat("a", 2, on{"gone": 2})}, 0, 2},
+		{"one Envoy heard twice", []Load{{Node: "a", Words: []map[string]uint32{{"p": 2}, {"p": 3, "q": 1}}}}, nil, 3, 4},
+	}
+	for _, row := range tests {
+		if got := Pod("p", row.loads, row.beats); got != row.pod {
+			t.Errorf("%s: %d on the pod, want %d", row.name, got, row.pod)
+		}
+		if got := Function([]string{"p", "q"}, row.loads, row.beats); got != row.all {
+			t.Errorf("%s: %d of the function, want %d", row.name, got, row.all)
+		}
+	}
+}
+
+// naivePod follows the sentence of the design, node by node, over all names.
+func naivePod(uid string, loads []Load, beats []heartbeat.Report) (n uint64) {
+	nodes := map[string]bool{}
+	for _, l := range loads {
+		nodes[l.Node] = true
+	}
+	for _, b := range beats {
+		if b.Node == "" {
+			n += uint64(b.Instances[uid])
+			continue
+		}
+		nodes[b.Node] = true
+	}
+	for node := range nodes {
+		var reported, said uint64
+		for _, l := range loads {
+			if l.Node == node {
+				reported = uint64(l.Words[0][uid])
+			}
+		}
+		for _, b := range beats {
+			if b.Node == node {
+				said += uint64(b.Instances[uid])
+			}
+		}
+		if said > reported {
+			reported = said
+		}
+		n += reported
+	}
+	return n
+}
+
+// random makes loads and heartbeats that say where all requests are.
+func random(r *rand.Rand) (loads []Load, beats []heartbeat.Report) {
+	counts := func() (on, uint32) {
+		out, sum := on{}, uint32(0)
+		for i := range r.IntN(4) {
+			n := 1 + r.Uint32N(5)
+			out[fmt.Sprint("p", i)] = n
+			sum += n
+		}
+		return out, sum
+	}
+	for i := range r.IntN(4) {
+		c, _ := counts()
+		loads = append(loads, load(fmt.Sprint("e", i), c))
+	}
+	for range r.IntN(6) {
+		node := ""
+		if n := r.IntN(6); n < 5 {
+			node = fmt.Sprint("e", n)
+		}
+		c, sum := counts()
+		beats = append(beats, beat(node, sum, c))
+	}
+	return loads, beats
+}
+
+func TestMergeIsTheNaiveOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	uids := []string{"p0", "p1", "p2", "p3"}
+	for range 20_000 {
+		loads, beats := random(r)
+		var sum uint64
+		for _, uid := range uids {
+			want := naivePod(uid, loads, beats)
+			sum += want
+			if got := Pod(uid, loads, beats); got != want {
+				t.Fatalf("%d on %s, want %d: %v %v", got, uid, want, loads, beats)
+			}
+		}
+		if got := Function(uids, loads, beats); got != sum {
+			t.Fatalf("%d of the function, want the %d on its pods: %v %v", got, sum, loads, beats)
+		}
+	}
+}
+
+// What one more witness says never makes less of it, and never adds more than
+// it says itself.
+func TestOneMoreWitnessAddsAtMostItsOwnWord(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 20_000 {
+		loads, beats := random(r)
+		with, without := Pod("p0", loads, beats), uint64(0)
+		said := uint64(0)
+		if len(beats) > 0 && r.IntN(2) == 0 {
+			without, said = Pod("p0", loads, beats[1:]), uint64(beats[0].Instances["p0"])
+		} else if len(loads) > 0 {
+			without, said = Pod("p0", loads[1:], beats), loads[0].On("p0")
+		} else {
+			continue
+		}
+		if with < without || with-without > said {
+			t.Fatalf("%d with and %d without one who says %d", with, without, said)
+		}
+	}
+}
+
+func TestKnown(t *testing.T) {
+	late, early := start.Add(time.Second), start.Add(-time.Second)
+	heard := func(b heartbeat.Report, received, any time.Time) heartbeat.Report {
+		b.Received, b.Heard = received, any
+		return b
+	}
+	tests := []struct {
+		name  string
+		loads []Load
+		beats []heartbeat.Report
+		known bool
+		asOf  time.Time
+	}{
+		{"nobody", nil, nil, true, time.Time{}},
+		{"all later", []Load{{Received: late}}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), late, late)}, true, late},
+		{"an Envoy at the very time", []Load{{Received: start}, {Received: late}}, nil, false, start},
+		{"a router earlier", []Load{{Received: late}}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late)}, false, early},
+		{"a router that does not say where", []Load{{Received: late}}, []heartbeat.Report{heard(beat("", 1, nil), late, late)}, false, late},
+		{"idle, and heard long after", nil, []heartbeat.Report{heard(beat("a", 0, nil), early, late.Add(settled))}, true, late},
+		{"idle, and heard soon after", nil, []heartbeat.Report{heard(beat("a", 0, nil), early, late.Add(settled-time.Second))}, false, start},
+		{"busy, and heard long after", nil, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late.Add(settled))}, false, early},
+	}
+	for _, row := range tests {
+		known, asOf := Known(row.loads, row.beats, start)
+		if known != row.known || !asOf.Equal(row.asOf) {
+			t.Errorf("%s: %v as of %v, want %v as of %v", row.name, known, asOf, row.known, row.asOf)
+		}
+	}
+}

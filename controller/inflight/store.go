@@ -1,0 +1,213 @@
+package inflight
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"skipper/controller/heartbeat"
+	"skipper/controller/pool"
+	"skipper/proto/fn"
+	"skipper/xds/loads"
+)
+
+// pods is what is read of the cluster: *pool.View.
+type pods interface {
+	Instances(key fn.Key) []pool.Pod
+	Pod(uid string) (pool.Pod, bool)
+}
+
+// maxNodes bounds the Envoys that are remembered: as many as there may be
+// routers.
+const maxNodes = 1_024
+
+// Config of a Store. All fields are required.
+type Config struct {
+	Pods       pods
+	Addresses  *Addresses
+	Heartbeats *heartbeat.Store
+	// Expiry is how long the last word about an Envoy counts (--drain-timeout).
+	Expiry time.Duration
+	// Protected says that this replica has not run for long enough to have
+	// heard of everybody.
+	Protected  func(now time.Time) bool
+	Registerer prometheus.Registerer
+	Log        *zap.Logger
+}
+
+// Store holds the newest load reports and merges them with the heartbeats. It
+// is the Sink of the load reporting server. Safe for concurrent use.
+type Store struct {
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics
+
+	mu    sync.RWMutex
+	nodes map[string]words // by Envoy's node id; guarded by mu
+}
+
+// New makes a store without reports.
+func New(cfg Config) *Store {
+	s := &Store{cfg: cfg, log: cfg.Log.Named("inflight"), nodes: map[string]words{}}
+	s.metrics = newMetrics(cfg.Registerer, s)
+	return s
+}
+
+// Reported takes in a report of an Envoy that is connected here.
+func (s *Store) Reported(from loads.Stream, received time.Time, busy []loads.Busy) {
+	inFlight, unknown := s.cfg.Addresses.Resolve(busy)
+	s.put(from.Node, source{stream: from.ID}, word{received, true, inFlight, unknown}, received)
+}
+
+// Ended says that a stream has ended: what it said last holds until the Envoy
+// is heard elsewhere, or the expiry.
+func (s *Store) Ended(from loads.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, w := source{stream: from.ID}, s.nodes[from.Node]
+	if said, ok := w[at]; ok {
+		said.connected = false
+		w.put(at, said)
+	}
+}
+
+// put says whether the word was taken.
+func (s *Store) put(node string, from source, said word, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.nodes[node]
+	if w == nil {
+		s.sweepLocked(now)
+		if len(s.nodes) >= maxNodes {
+			return false
+		}
+		w = words{}
+		s.nodes[node] = w
+	}
+	w.put(from, said)
+	return true
+}
+
+func (s *Store) sweepLocked(now time.Time) {
+	for node, w := range s.nodes {
+		if w.expired(now, s.cfg.Expiry) {
+			delete(s.nodes, node)
+		}
+	}
+}
+
+// loads are those that have not expired, in no order.
+func (s *Store) loads(now time.Time) []Load {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]Load, 0, len(s.nodes))
+	for node, w := range s.nodes {
+		if !w.expired(now, s.cfg.Expiry) {
+			out = append(out, w.load(node))
+		}
+	}
+	return out
+}
+
+// Activity sums up what is known of a function: InFlight is merged, and Last
+// is the newest heartbeat, or the newest load report that names one of its
+// pods, which keeps the function alive in the same way.
+func (s *Store) Activity(key fn.Key, now time.Time) heartbeat.Activity {
+	a := s.cfg.Heartbeats.Activity(key, now)
+	all, uids := s.loads(now), s.uids(key)
+	a.InFlight = Function(uids, all, s.cfg.Heartbeats.Reports(key, now))
+	for _, uid := range uids {
+		if at, ok := named(all, uid); ok && at.After(a.Last) {
+			a.Last = at
+		}
+	}
+	return a
+}
+
+func (s *Store) uids(key fn.Key) []string {
+	instances := s.cfg.Pods.Instances(key)
+	uids := make([]string, len(instances))
+	for i, p := range instances {
+		uids[i] = p.UID
+	}
+	return uids
+}
+
+// named is when the newest load came that has requests on the pod.
+func named(all []Load, uid string) (at time.Time, ok bool) {
+	for _, l := range all {
+		if l.On(uid) > 0 && l.Received.After(at) {
+			at, ok = l.Received, true
+		}
+	}
+	return at, ok
+}
+
+// InFlightOf is the number of requests in progress on one pod of the function.
+// It is known only if every live router says where its requests are.
+func (s *Store) InFlightOf(key fn.Key, uid string, now time.Time) (n uint64, known bool) {
+	_, known = s.cfg.Heartbeats.InFlightOf(key, uid, now)
+	return Pod(uid, s.loads(now), s.cfg.Heartbeats.Reports(key, now)), known
+}
+
+// Named is when the newest heartbeat or load report came that has requests on
+// the pod; false if there is none.
+func (s *Store) Named(key fn.Key, uid string, now time.Time) (at time.Time, ok bool) {
+	at, ok = s.cfg.Heartbeats.Named(key, uid, now)
+	if reported, too := named(s.loads(now), uid); too && reported.After(at) {
+		return reported, true
+	}
+	return at, ok
+}
+
+// Forget drops the heartbeats of a function. Load reports are about pods, and
+// end with them.
+func (s *Store) Forget(key fn.Key) { s.cfg.Heartbeats.Forget(key) }
+
+// InFlightSince is the number of requests in progress on a pod, whatever its
+// state. It is known only if every Envoy that is connected, or not lost for
+// longer than the expiry, and every live router of the pod's function has
+// spoken later than since, and says where its requests are. Pods that are not
+// in the view are unknown, and in the protection period after the start all
+// are. asOf is when the oldest of those words came; zero where nobody speaks.
+func (s *Store) InFlightSince(uid string, since time.Time) (n int, known bool, asOf time.Time) {
+	return s.since(uid, since, time.Now())
+}
+
+func (s *Store) since(uid string, since, now time.Time) (n int, known bool, asOf time.Time) {
+	pod, there := s.cfg.Pods.Pod(uid)
+	all, beats := s.loads(now), s.cfg.Heartbeats.Reports(pod.Key, now)
+	known, asOf = Known(all, beats, since)
+	return int(min(Pod(uid, all, beats), 1<<30)), known && there && !s.cfg.Protected(now), asOf
+}
+
+// state is how long ago the Envoy was heard that was heard longest ago, and how
+// many addresses the Envoys of this replica named that no pod has.
+func (s *Store) state(now time.Time) (age time.Duration, unknown int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, w := range s.nodes {
+		if w.expired(now, s.cfg.Expiry) {
+			continue
+		}
+		age = max(age, now.Sub(w[w.newest()].received))
+		if said, ok := w.here(); ok {
+			unknown += said.unknown
+		}
+	}
+	return age, unknown
+}
+
+// Nodes are the Envoys that count now, sorted.
+func (s *Store) Nodes(now time.Time) []string {
+	all := s.loads(now)
+	out := make([]string, len(all))
+	for i, l := range all {
+		out[i] = l.Node
+	}
+	slices.Sort(out)
+	return out
+}
