@@ -6,11 +6,11 @@
 // which is no report; on a new stream after the first one its hello is a report
 // already. What reports mean for pods is the Sink's business.
 //
-// What Envoy 1.40 sends, seen with the real one (envoy_test.go): every cluster
-// that it knows, our own and static ones; below it an endpoint as long as it
-// has requests in progress, even if none has begun or ended in the interval,
-// and once more, with zero in progress, after the last one has ended. A cluster
-// that is changed gives its endpoints new counters: what was in progress before
-// is no longer reported. After the end of a stream Envoy waits 5 s before it
+// What Envoy 1.40 sends (package inflight tests it with the real one): every
+// cluster that it knows, static ones too; below it an endpoint as long as it has
+// requests in progress, even if none has begun or ended in the interval, and
+// once more after the last one has ended. By its source, a cluster that is
+// changed gives its endpoints new counters, and what was in progress before is
+// no longer reported; and after the end of a stream it waits 5 s before it
 // begins another.
 package loads
