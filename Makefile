@@ -13,8 +13,9 @@ CLUSTER ?= local
 LOCAL_FLAGS := --cluster $(CLUSTER) $(if $(IMAGE_PREFIX),--image-prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--image-tag $(IMAGE_TAG))
 GO_PACKAGES ?= ./...
 FUZZTIME ?= 1m
+SOAK_TIME ?= 10m
 
-.PHONY: help up down status test test-unit test-e2e fuzz check lint bench images generate local-tool
+.PHONY: help up down status test test-unit test-e2e soak fuzz check lint bench images generate local-tool
 
 help: ## Explain the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -44,9 +45,13 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	$(MAKE) --no-print-directory up; rc=0; \
 	export KUBECONFIG="$$($(LOCAL) kubeconfig)"; \
 	SKIPPER_TEST_KUBECONFIG="$$KUBECONFIG" go test -count=1 -run Cluster ./controller/claim || rc=1; \
-	go test -tags e2e -p 1 -count=1 -timeout 40m ./test/e2e ./test/multi || rc=1; \
+	go test -tags e2e -p 1 -count=1 -timeout 40m ./test/e2e ./test/multi ./test/soak || rc=1; \
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
 	exit $$rc
+
+soak: up ## Try for ten minutes to make a request reach another tenant's pod, then kill around 2,000 oneshot requests; SOAK_FLAGS='-soak.seed=2'
+	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 60m -v ./test/soak -run 'TestIsolation|TestOneshots' \
+	  -soak.time=$(SOAK_TIME) -soak.oneshots=2000 $(SOAK_FLAGS)
 
 fuzz: ## Run every fuzz target for FUZZTIME (1m)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(wildcard proto xds controller extproc function envoy cmd) | while read -r f; do \

@@ -1,0 +1,114 @@
+//go:build e2e
+
+package soak
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+var (
+	length      = flag.Duration("soak.time", time.Minute, "how long tenants send requests")
+	images      = flag.String("soak.images", "guarded,plain", "images of pods, separated by commas")
+	seed        = flag.Uint64("soak.seed", 1, "seed of clients and chaos")
+	oneshots    = flag.Int("soak.oneshots", 300, "how many pods serve a oneshot request")
+	logs        = flag.String("soak.logs", "", "folder that keeps the logs of all programs")
+	race        = flag.Bool("soak.race", false, "build controller and extproc with the race detector")
+	loadReports = flag.Bool("soak.load-reports", false, "have Envoy report its load to the controllers")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+const tenants = 200
+
+// Invariant 1: two hundred tenants on sixty-four addresses, while all that can
+// break breaks; none is answered by a pod of another.
+func TestIsolation(t *testing.T) {
+	pools := map[Image]int{}
+	var names []Image
+	for name := range strings.SplitSeq(*images, ",") {
+		pools[Image(name)] = 8 / (1 + strings.Count(*images, ","))
+		names = append(names, Image(name))
+	}
+	w := newWorld(t, options{controllers: 3, gateways: 2, images: pools, seed: *seed})
+	ctx, cancel := context.WithTimeout(t.Context(), *length)
+	defer cancel()
+	var running sync.WaitGroup
+	transport := &http.Transport{MaxIdleConnsPerHost: tenants, IdleConnTimeout: 10 * time.Second}
+	defer transport.CloseIdleConnections()
+	for i := range tenants {
+		c := w.client(i, names[i%len(names)], transport)
+		running.Go(func() { c.Run(ctx) })
+	}
+	running.Go(func() { w.watchProgress(ctx) })
+	w.storm(ctx, Storm{
+		Seed: *seed, Total: *length, PodEvery: 350 * time.Millisecond, PartEvery: 4 * time.Second,
+		Restart: 2 * time.Second, Freeze: staleness * 5 / 4, Controllers: 3, Gateways: 2,
+		Kinds: []Kind{
+			RestartController, KillController, StopController, FreezeWatch, FreezeWatch, RestartExtproc, KillExtproc,
+			PartitionExtproc, PartitionEnvoy, PartitionBoth, PartitionBoth,
+		},
+	}.Plan())
+	running.Wait()
+	w.report()
+}
+
+// client of a tenant.
+func (w *world) client(i int, image Image, transport *http.Transport) *Client {
+	f := &skipperpb.Function{
+		Namespace: w.field, Deployment: string(image), Tenant: fmt.Sprintf("t-%03d", i),
+		Scale: &skipperpb.Scale{MaxInstances: 1},
+	}
+	if i%10 == 0 {
+		f.Scale = &skipperpb.Scale{MaxInstances: 2, TargetInFlightRequests: 1}
+	}
+	c := &Client{
+		Tenant: f.GetTenant(), Function: string(fn.Marshal(f)), HTTP: &http.Client{Transport: transport}, Ledger: w.ledger,
+		Rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))), Think: 40 * time.Millisecond, Busy: 30 * time.Second, Idle: 6 * time.Second,
+	}
+	for _, g := range w.gateways {
+		c.Gateways = append(c.Gateways, g.url)
+	}
+	return c
+}
+
+// progressEvery is how often a long run says how it is.
+const progressEvery = 10 * time.Second
+
+func (w *world) watchProgress(ctx context.Context) {
+	last := 0
+	for pause(ctx, progressEvery) {
+		all, ok := w.ledger.Requests()
+		pods, assigned := w.kubelet.Residents()
+		w.t.Logf("%s %d requests, %d ok, %d/s; %d pods, %d assigned; %d violations", time.Now().Format("15:04:05"), all, ok,
+			(all-last)/int(progressEvery.Seconds()), pods, assigned, len(w.ledger.Violations()))
+		last = all
+	}
+}
+
+// report prints the run, and fails the test if it shows nothing.
+func (w *world) report() {
+	w.t.Helper()
+	w.t.Log("\n" + w.ledger.Report(w.addresses.Reuse()))
+	if _, ok := w.ledger.Requests(); ok == 0 {
+		w.t.Error("no request went well, so the run shows nothing")
+	}
+}
