@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -25,8 +26,8 @@ func burn() {
 // and two goroutines for each beside the prober's.
 func startBurners(t *testing.T) {
 	t.Helper()
-	stop := make(chan struct{})
-	t.Cleanup(func() { close(stop) })
+	var stop atomic.Bool
+	t.Cleanup(func() { stop.Store(true) })
 	for range 2 * runtime.NumCPU() {
 		c := exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0])
 		c.Env = append(os.Environ(), burnVariable+"=1")
@@ -38,12 +39,8 @@ func startBurners(t *testing.T) {
 			_ = c.Wait() // says that it was killed
 		})
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for n := 0; !stop.Load(); n++ {
+				_ = n * n
 			}
 		}()
 	}

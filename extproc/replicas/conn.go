@@ -45,7 +45,7 @@ func (w *watching) ClientHandshake(ctx context.Context, authority string, raw ne
 	if err != nil {
 		return nil, nil, err
 	}
-	return newWatched(conn, w.opts), info, nil
+	return newWatched(conn, w.opts), info, nil //nolint:contextcheck // the context is the handshake's; the connection outlives it
 }
 
 // Clone implements credentials.TransportCredentials.

@@ -37,6 +37,8 @@ type options struct {
 	duration    time.Duration
 	samples     int
 	only        string
+
+	claims, claimClients int
 }
 
 func newCommand() *cobra.Command {
@@ -49,10 +51,12 @@ func newCommand() *cobra.Command {
 	f.StringVar(&o.out, "out", "docs/benchmarks.md", "file to write")
 	f.StringVar(&o.gateway, "gateway", "http://10.244.0.1:30080", "Envoy of the local cluster, for cold starts")
 	f.IntSliceVar(&o.connections, "connections", []int{64}, "connections of the warm load")
-	f.IntVar(&o.rounds, "rounds", 5, "rounds of the warm load, contestants in turn")
+	f.IntVar(&o.rounds, "rounds", 5, "rounds of the warm load and of claims, contestants in turn")
 	f.DurationVar(&o.duration, "duration", 4*time.Second, "length of one turn, whole seconds")
 	f.IntVar(&o.samples, "samples", 300, "cold starts")
-	f.StringVar(&o.only, "only", "", `"warm" or "cold"; empty: both`)
+	f.IntVar(&o.claims, "claims", 300, "claims in each round of each number of controllers")
+	f.IntVar(&o.claimClients, "claim-clients", 24, "clients that claim, or patch, at once")
+	f.StringVar(&o.only, "only", "", `"warm", "cold" or "claims": that part alone; empty: all`)
 	root.AddCommand(
 		part("backend ADDR", 1, func(ctx context.Context, a []string) error { return serveBackend(ctx, a[0]) }),
 		part("controller ADDR BACKEND", 2, func(ctx context.Context, a []string) error { return serveController(ctx, a[0], a[1]) }),

@@ -4,10 +4,6 @@ package multi_test
 
 import (
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"flag"
 	"fmt"
 	"net"
@@ -207,7 +203,9 @@ func (w *world) startControllers(config *rest.Config, o options) {
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	writeKubeconfig(w.t, kubeconfig, fmt.Sprintf("http://127.0.0.1:%d", w.serve("127.0.0.1:0", proxy)))
 	key := filepath.Join(dir, "key.pem")
-	writeKey(w.t, key)
+	if err := hollow.WriteKey(key); err != nil {
+		w.t.Fatal(err)
+	}
 	network := networks.Add(1)
 	for i := range o.controllers {
 		ip := fmt.Sprintf("127.32.%d.%d", network, i+1)
@@ -288,21 +286,6 @@ func writeKubeconfig(t *testing.T, path, server string) {
 	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c"}
 	c.CurrentContext = "c"
 	if err := clientcmd.WriteToFile(*c, path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func writeKey(t *testing.T, path string) {
-	t.Helper()
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
