@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -20,7 +21,8 @@ type round struct {
 	sup       *supervisor
 	function  *skipperpb.Function
 	instances []pool.Pod // draining ones included
-	active    []pool.Pod // without them
+	active    []pool.Pod // without them, and without leaving
+	leaving   []pool.Pod // stale ones whose replacement counts in their place
 	activity  heartbeat.Activity
 	requested time.Time
 	growing   int
@@ -46,8 +48,11 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 	if !s.Responsible(key) {
 		return true
 	}
+	s.say(r, d)
 	s.deleteStuck(r)
 	s.apply(ctx, r, d)
+	s.rewrite(r)
+	s.replaceStale(ctx, r, d)
 	return true
 }
 
@@ -67,19 +72,18 @@ func (s *Supervisors) observe(key fn.Key, now time.Time) *round {
 	}
 	lost := sup.hadInstances && len(instances) == 0 && sup.growing == 0
 	sup.hadInstances = len(instances) > 0
+	s.agreedLocked(key, sup, sup.force.settle(s.opts.Agreement, now))
+	s.forgetReplacedLocked(key, sup, instances)
 	r := &round{
-		key: key, now: now, sup: sup, function: sup.function,
-		requested: sup.requestedAt, growing: sup.growing,
-		instances: instances, active: active(instances),
+		key: key, now: now, sup: sup, function: sup.force.current,
+		requested: sup.requestedAt, growing: sup.growing, instances: instances,
 	}
+	r.active, r.leaving = sup.countedLocked(instances)
 	s.mu.Unlock()
 	if lost {
 		s.Heartbeats.Forget(key)
 	}
 	r.activity = s.Heartbeats.Activity(key, now)
-	if r.activity.Function != nil {
-		r.function = r.activity.Function
-	}
 	return r
 }
 
@@ -98,20 +102,66 @@ func (s *Supervisors) endIfIdle(r *round) bool {
 	return true
 }
 
+// decided is what is worth a line in the log when it changes.
+type decided struct {
+	desired, instances, growing int
+	reason                      skipperpb.ScaleReason
+}
+
 func (s *Supervisors) decide(r *round) scale.Decision {
 	policy := s.opts.Policy
 	d := scale.Decide(policy, scale.Input{
 		Scale: r.function.GetScale(), Current: len(r.active), InFlight: r.activity.InFlight,
+		Metered: s.Usage != nil && s.Usage.Metered(r.key.Namespace), Samples: s.samples(r),
 		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active)),
 		WindowMax: r.sup.window.Max(r.now, policy.Stabilization),
 	}, r.now)
 	s.metrics.decisions.WithLabelValues(d.Reason.String()).Inc()
-	if d.Desired != len(r.active)+r.growing {
-		s.Logger.Info("scale", zap.Stringer("function", r.key),
-			zap.Int("desired", d.Desired), zap.Int("unclamped", d.Unclamped), zap.Int("instances", len(r.active)),
-			zap.Int("growing", r.growing), zap.Stringer("reason", d.Reason), zap.String("why", d.Why))
-	}
 	return d
+}
+
+// say logs a decision that changes something; the same one not in each interval.
+func (s *Supervisors) say(r *round, d scale.Decision) {
+	have := len(r.active)
+	if d.Desired == have+r.growing {
+		r.sup.decision.over()
+		return
+	}
+	kept, ok := r.sup.decision.says(decided{d.Desired, have, r.growing, d.Reason}, r.now)
+	if !ok {
+		return
+	}
+	s.Logger.Info("scale", zap.Stringer("function", r.key),
+		zap.Int("desired", d.Desired), zap.Int("unclamped", d.Unclamped), zap.Int("instances", have), zap.Int("growing", r.growing),
+		zap.Stringer("reason", d.Reason), zap.String("why", d.Why), zap.Int("kept_back", kept))
+	s.event(r.function, eventOf(d, have), skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
+		fmt.Sprintf("%d instances, %d desired: %s", have, d.Desired, d.Why))
+}
+
+func eventOf(d scale.Decision, have int) skipperpb.EventType {
+	switch {
+	case d.Desired >= have:
+		return skipperpb.EventType_EVENT_TYPE_SCALE_UP
+	case d.Reason == skipperpb.ScaleReason_SCALE_REASON_HEARTBEAT_TIMEOUT:
+		return skipperpb.EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT
+	}
+	return skipperpb.EventType_EVENT_TYPE_SCALE_DOWN
+}
+
+// samples are what the instances use, for functions that are scaled on it.
+func (s *Supervisors) samples(r *round) []scale.Sample {
+	target := r.function.GetScale()
+	if s.Usage == nil || target.GetTargetCpuUsageMilli() == 0 && target.GetTargetMemoryUsageMib() == 0 {
+		return nil
+	}
+	out := make([]scale.Sample, 0, len(r.active)+len(r.leaving))
+	for _, pods := range [][]pool.Pod{r.active, r.leaving} {
+		for _, p := range pods {
+			u, ok := s.Usage.Of(p.Namespace, p.Name, r.now)
+			out = append(out, scale.Sample{ReadyAt: p.ReadyAt, Measured: ok, CPUMilli: u.CPUMilli, MemoryMiB: u.MemoryMiB})
+		}
+	}
+	return out
 }
 
 // deleteStuck takes the stuck instances out of r, so that they are replaced in
@@ -125,6 +175,8 @@ func (s *Supervisors) deleteStuck(r *round) {
 		gone[p.UID] = true
 		s.metrics.stuck.Inc()
 		s.Retirer.DeleteSoon(p, "stuck: the assignment was not accepted in time")
+		s.event(r.function, skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
+			fmt.Sprintf("pod %s is deleted: it did not accept its assignment in time", p.Name))
 	}
 	kept := r.active[:0]
 	for _, p := range r.active {

@@ -3,12 +3,14 @@ package supervise
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"skipper/controller/acquire"
 	"skipper/controller/pool"
 	"skipper/controller/scale"
 	skipperpb "skipper/proto"
@@ -27,10 +29,18 @@ func (s *Supervisors) reserve(sup *supervisor, n int) (places int, freed <-chan 
 		return 0, sup.freed
 	}
 	n = max(0, min(n, s.opts.GrowthPerFunction-sup.growing, s.opts.Growth-s.growing))
+	s.takeLocked(sup, n)
+	return n, sup.freed
+}
+
+// takeLocked takes n places for assignments.
+func (s *Supervisors) takeLocked(sup *supervisor, n int) {
+	if sup.freed == nil {
+		sup.freed = make(chan struct{})
+	}
 	sup.growing += n
 	s.growing += n
 	s.growth.Add(n)
-	return n, sup.freed
 }
 
 // giveBack ends an assignment; the function is converged again where it was one.
@@ -69,11 +79,43 @@ func (s *Supervisors) assign(ctx context.Context, f *skipperpb.Function, join bo
 	defer cancel()
 	if err := s.acquire(ctx, f, join); err != nil {
 		s.metrics.growth.WithLabelValues("failed").Inc()
-		s.Logger.Warn("scale up", zap.Stringer("function", fn.KeyOf(f)), zap.Error(err))
+		s.growthFailed(fn.KeyOf(f), err)
 		return err
 	}
 	s.metrics.growth.WithLabelValues("assigned").Inc()
+	s.growthWorked(fn.KeyOf(f))
 	return nil
+}
+
+// growthFailed says why, but not again in each interval for a function that
+// cannot be scaled up at all.
+func (s *Supervisors) growthFailed(key fn.Key, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sup := s.supervisors[key]
+	if sup == nil {
+		return
+	}
+	if kept, ok := sup.failure.says(causeOf(err), time.Now()); ok {
+		s.Logger.Warn("scale up", zap.Stringer("function", key), zap.Int("kept_back", kept), zap.Error(err))
+	}
+}
+
+func (s *Supervisors) growthWorked(key fn.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sup := s.supervisors[key]; sup != nil {
+		sup.failure.over()
+	}
+}
+
+// causeOf is the same for errors of the same cause, whatever their numbers.
+func causeOf(err error) string {
+	var e *acquire.Error
+	if errors.As(err, &e) {
+		return e.Cause.String()
+	}
+	return fmt.Sprintf("%T", err)
 }
 
 func (s *Supervisors) acquire(ctx context.Context, f *skipperpb.Function, join bool) (err error) {
@@ -98,8 +140,8 @@ func (s *Supervisors) acquire(ctx context.Context, f *skipperpb.Function, join b
 func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, why string) ([]pool.Pod, error) {
 	key := fn.KeyOf(f)
 	n = scale.Clamp(f.GetScale(), n)
-	sup := s.request(f, n, time.Now())
-	have := active(s.Pods.Instances(key))
+	sup, inForce := s.request(f, n, time.Now())
+	have, _ := s.counted(key, sup)
 	s.Logger.Info("scale on request", zap.Stringer("function", key),
 		zap.Int("desired", n), zap.Int("instances", len(have)), zap.String("reason", why))
 	if n < len(have) {
@@ -109,26 +151,36 @@ func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, w
 	}
 	// Each may be had once: instances that die at once are not followed by others.
 	for budget := n; len(have) < n && budget > 0; {
-		made, err := s.growNow(ctx, f, sup, min(n, len(have)+budget))
+		made, err := s.growNow(ctx, inForce, sup, min(n, len(have)+budget))
 		if err != nil {
 			return nil, fmt.Errorf("assign an instance of %s: %w", key, err)
 		}
 		budget -= made
-		have = active(s.Pods.Instances(key))
+		have, _ = s.counted(key, sup)
 	}
 	return active(s.Pods.Instances(key)), nil
 }
 
-// request notes the wish where the next converge finds it.
-func (s *Supervisors) request(f *skipperpb.Function, n int, now time.Time) *supervisor {
+// request notes the wish where the next converge finds it, and returns the
+// configuration in force, which is what new instances get.
+func (s *Supervisors) request(f *skipperpb.Function, n int, now time.Time) (*supervisor, *skipperpb.Function) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sup := s.ensureLocked(f, s.interval())
+	sup := s.heardLocked(f, s.interval())
 	sup.requested, sup.requestedAt = n, now
 	if n == 0 {
 		sup.requestedAt = time.Time{}
 	}
-	return sup
+	return sup, sup.force.current
+}
+
+// counted are the instances that count towards the desired number, and apart
+// from them those whose place is being taken by another.
+func (s *Supervisors) counted(key fn.Key, sup *supervisor) (counted, leaving []pool.Pod) {
+	instances := s.Pods.Instances(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sup.countedLocked(instances)
 }
 
 // growNow makes one step towards n instances: it has missing ones assigned, as
@@ -154,10 +206,11 @@ func (s *Supervisors) growNow(ctx context.Context, f *skipperpb.Function, sup *s
 
 // reserveMissing reserves for what is neither there nor under way.
 func (s *Supervisors) reserveMissing(key fn.Key, sup *supervisor, n int) (places int, freed <-chan struct{}) {
+	have, _ := s.counted(key, sup)
 	s.mu.Lock()
 	growing := sup.growing
 	s.mu.Unlock()
-	return s.reserve(sup, n-len(active(s.Pods.Instances(key)))-growing)
+	return s.reserve(sup, n-len(have)-growing)
 }
 
 // recheck is how often a Scale that waits for others' assignments looks again.

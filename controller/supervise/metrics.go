@@ -3,8 +3,8 @@ package supervise
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	converges, panics, drains, stuck, orphans prometheus.Counter
-	decisions, growth, reassigns              *prometheus.CounterVec
+	converges, panics, drains, stuck, orphans, rewrites prometheus.Counter
+	decisions, growth, reassigns, replacements          *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
@@ -23,13 +23,15 @@ func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
 		Help: "Functions that are supervised, because they have instances or heartbeats.",
 	}, supervisors))
 	return &metrics{
-		converges: counter("converges_total", "Rounds of supervisors."),
-		panics:    counter("converge_panics_total", "Rounds of supervisors that ended in a panic; any is a bug."),
-		drains:    counter("scale_down_instances_total", "Instances that were told to drain because there were too many."),
-		stuck:     counter("stuck_instances_total", "Instances deleted because they did not accept their assignment in time."),
-		orphans:   counter("oneshot_orphans_total", "Oneshot pods deleted because nobody released them."),
-		decisions: vec("scale_decisions_total", "Decisions on how many instances a function needs, by reason.", "reason"),
-		reassigns: vec("reassignments_total", "Instances whose container restarted, by what became of them.", "outcome"),
-		growth:    vec("scale_up_instances_total", "Assignments made by supervisors, by outcome.", "outcome"),
+		converges:    counter("converges_total", "Rounds of supervisors."),
+		panics:       counter("converge_panics_total", "Rounds of supervisors that ended in a panic; any is a bug."),
+		drains:       counter("scale_down_instances_total", "Instances that were told to drain because there were too many."),
+		stuck:        counter("stuck_instances_total", "Instances deleted because they did not accept their assignment in time."),
+		orphans:      counter("oneshot_orphans_total", "Oneshot pods deleted because nobody released them."),
+		rewrites:     counter("function_annotations_rewritten_total", "Instances whose annotation followed a change of scale."),
+		decisions:    vec("scale_decisions_total", "Decisions on how many instances a function needs, by reason.", "reason"),
+		reassigns:    vec("reassignments_total", "Instances whose container restarted, by what became of them.", "outcome"),
+		replacements: vec("stale_replacements_total", "Stale instances by what became of them: replaced, or failed because no replacement was to be had.", "outcome"),
+		growth:       vec("scale_up_instances_total", "Assignments made by supervisors, by outcome.", "outcome"),
 	}
 }

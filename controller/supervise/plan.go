@@ -19,6 +19,25 @@ func active(instances []pool.Pod) []pool.Pod {
 	return out
 }
 
+// countedLocked parts the instances that do not drain: those that count towards
+// the desired number, and those whose replacement counts in their place.
+func (sup *supervisor) countedLocked(instances []pool.Pod) (counted, leaving []pool.Pod) {
+	counted = active(instances)
+	if len(sup.replacing) == 0 {
+		return counted, nil
+	}
+	all := counted
+	counted = counted[:0]
+	for _, p := range all {
+		if _, ok := sup.replacing[p.UID]; ok {
+			leaving = append(leaving, p)
+		} else {
+			counted = append(counted, p)
+		}
+	}
+	return counted, leaving
+}
+
 // forgotten are the instances whose container restarted after they accepted.
 func forgotten(instances []pool.Pod) []pool.Pod {
 	var out []pool.Pod

@@ -15,12 +15,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
 	"skipper/controller/scale"
+	"skipper/controller/usage"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/xds"
@@ -38,6 +41,7 @@ const (
 // that do to it what the real ones would.
 type world struct {
 	t     *testing.T
+	logs  *observer.ObservedLogs
 	view  *pool.View
 	beats *heartbeat.Store
 	*Supervisors
@@ -55,17 +59,21 @@ type world struct {
 	refuses    bool // Reassign
 	reassigned []string
 	foreign    map[fn.Key]bool // functions of other replicas
+	replacements
+	usage  map[string]usage.Usage // by pod; nil: there is no metrics API
+	events []*skipperpb.Event
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, view: pool.NewView(), beats: heartbeat.NewStore(timeout, heartbeat.Limits{}), foreign: map[fn.Key]bool{}}
+	core, logs := observer.New(zapcore.InfoLevel)
+	w := &world{t: t, logs: logs, view: pool.NewView(), beats: heartbeat.NewStore(timeout, heartbeat.Limits{}), foreign: map[fn.Key]bool{}}
 	w.Supervisors = New(Options{
 		Policy:   scale.Policy{HeartbeatTimeout: timeout, Stabilization: timeout, StartedAt: time.Now()},
-		Interval: interval, AssignTimeout: assigning, Grace: 5 * time.Second,
+		Interval: interval, AssignTimeout: assigning, Grace: 5 * time.Second, Replacements: 10,
 	}, Deps{
-		Pods: w.view, Heartbeats: w.beats, Acquirer: w, Retirer: w, Responsible: w.responsible,
-		Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
+		Pods: w.view, Heartbeats: w.beats, Acquirer: w, Retirer: w, Responsible: w.responsible, Usage: w, Event: w.event,
+		Logger: zap.New(core), Registerer: prometheus.NewRegistry(),
 	})
 	return w
 }

@@ -17,6 +17,7 @@ import (
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
 	"skipper/controller/scale"
+	"skipper/controller/usage"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 )
@@ -24,6 +25,8 @@ import (
 // pods is what the supervisors see of the cluster: *pool.View.
 type pods interface {
 	Instances(key fn.Key) []pool.Pod
+	ReplicaSets(namespace, deployment string) []pool.ReplicaSet
+	Unassigned(namespace, deployment string) []*pool.Pod
 }
 
 // acquirer makes instances out of pool pods: *acquire.Acquirer.
@@ -33,6 +36,11 @@ type acquirer interface {
 	GetOrAcquire(ctx context.Context, f *skipperpb.Function, exclude []string) (pool.Pod, error)
 	// Acquire always assigns one more.
 	Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, error)
+	// Replace is Acquire that does not wait for a pod, and takes only one that an
+	// active ReplicaSet made.
+	Replace(ctx context.Context, f *skipperpb.Function) (pool.Pod, error)
+	// Rewrite has the pod's annotation say f, in the background.
+	Rewrite(p pool.Pod, f *skipperpb.Function) error
 	// Reassign has a pod accept the assignment that it carries once more.
 	Reassign(ctx context.Context, p pool.Pod) error
 }
@@ -55,6 +63,13 @@ type activity interface {
 	Forget(key fn.Key)
 }
 
+// meter is what instances use: *usage.Reader.
+type meter interface {
+	// Metered tells whether anything can be known of the namespace's pods.
+	Metered(namespace string) bool
+	Of(namespace, pod string, now time.Time) (usage.Usage, bool)
+}
+
 // Options are the supervisors' settings; all durations must be positive.
 type Options struct {
 	Policy scale.Policy
@@ -71,7 +86,16 @@ type Options struct {
 	// GrowthPerFunction bounds the assignments that a supervisor has under way
 	// at a time, Growth those of all; 0: 8 and 1024.
 	GrowthPerFunction, Growth int
+	// Replacements bounds the stale instances that are replaced at a time
+	// (--max-concurrent-stale-replacements); 0: none is ever replaced.
+	Replacements int
+	// Agreement is for how long nobody may have spoken of a configuration before
+	// another one takes over: 3 heartbeat intervals of routers; 0: 15 s.
+	Agreement time.Duration
 }
+
+// defaultAgreement is 3 times the routers' default --heartbeat-interval.
+const defaultAgreement = 15 * time.Second
 
 func (o Options) withDefaults() Options {
 	for _, f := range []struct {
@@ -82,10 +106,14 @@ func (o Options) withDefaults() Options {
 			*f.value = f.fallback
 		}
 	}
+	if o.Agreement == 0 {
+		o.Agreement = defaultAgreement
+	}
 	return o
 }
 
-// Deps are what the supervisors work with; all fields are required.
+// Deps are what the supervisors work with; all fields are required unless
+// marked optional.
 type Deps struct {
 	Pods       pods
 	Heartbeats activity
@@ -93,8 +121,13 @@ type Deps struct {
 	Retirer    retirer
 	// Responsible tells whether this replica scales the function.
 	Responsible func(fn.Key) bool
-	Logger      *zap.Logger
-	Registerer  prometheus.Registerer
+	// Usage is what CPU and memory are scaled on. Optional: nil knows nothing.
+	Usage meter
+	// Event is told what an operator may want to read later. Optional. It is
+	// called with locks held: it must be quick and must not call back.
+	Event      func(*skipperpb.Event)
+	Logger     *zap.Logger
+	Registerer prometheus.Registerer
 }
 
 // Supervisors owns all supervisors. Safe for concurrent use.
@@ -107,29 +140,38 @@ type Supervisors struct {
 	mu          sync.Mutex
 	queue       workqueue.TypedDelayingInterface[fn.Key] // nil unless running
 	supervisors map[fn.Key]*supervisor
-	growing     int  // assignments under way
+	growing     int      // assignments under way, replacements among them
+	replacing   int      // replacements under way
+	waiting     []fn.Key // functions that found no place for a replacement
+	waits       map[fn.Key]bool
 	stopping    bool // no new assignment may begin
 }
 
 // supervisor is what is remembered of one function. Guarded by Supervisors.mu,
-// but for the window, which belongs to whoever converges the function.
+// but for the last three, which belong to whoever converges the function.
 type supervisor struct {
-	function     *skipperpb.Function // newest configuration heard of
-	requestedAt  time.Time           // of the last Scale above 0
-	requested    int                 // by Scale, until the window has it
-	growing      int                 // assignments under way
-	failedAt     time.Time           // when one of them last failed
-	freed        chan struct{}       // closed when one of them has ended
+	force        force
+	requestedAt  time.Time     // of the last Scale above 0
+	requested    int           // by Scale, until the window has it
+	growing      int           // assignments under way, replacements among them
+	failedAt     time.Time     // when one of them last failed
+	failure      quiet[string] // why
+	freed        chan struct{} // closed when one of them has ended
 	hadInstances bool
 	reassigning  map[string]bool // UIDs of pods that are asked to accept again
-	window       scale.Window
+	// replacing are the UIDs of stale instances under replacement; true once
+	// the replacement is there and only the drain is left.
+	replacing map[string]bool
+
+	window   scale.Window
+	decision quiet[decided]
 	// busy is when each oneshot pod was last known to serve; nil otherwise.
 	busy map[string]time.Time
 }
 
 // New makes the supervisors; nothing happens before Run.
 func New(o Options, d Deps) *Supervisors {
-	s := &Supervisors{Deps: d, opts: o.withDefaults(), supervisors: map[fn.Key]*supervisor{}}
+	s := &Supervisors{Deps: d, opts: o.withDefaults(), supervisors: map[fn.Key]*supervisor{}, waits: map[fn.Key]bool{}}
 	s.metrics = newMetrics(d.Registerer, s.count)
 	return s
 }
@@ -214,7 +256,7 @@ func (s *Supervisors) part() time.Duration { return rand.N(s.opts.Interval) + 1 
 func (s *Supervisors) Touch(f *skipperpb.Function) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ensureLocked(f, s.interval())
+	s.heardLocked(f, s.interval())
 }
 
 // Heard is called after a heartbeat of f was recorded. A function that has no
@@ -223,7 +265,7 @@ func (s *Supervisors) Touch(f *skipperpb.Function) {
 func (s *Supervisors) Heard(f *skipperpb.Function) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sup := s.ensureLocked(f, 0); !sup.hadInstances && time.Since(sup.failedAt) >= s.opts.Interval {
+	if sup := s.heardLocked(f, 0); !sup.hadInstances && time.Since(sup.failedAt) >= s.opts.Interval {
 		s.queueLocked(fn.KeyOf(f), 0)
 	}
 }
@@ -244,7 +286,8 @@ func (s *Supervisors) Observe(e pool.Event) {
 		}
 		return
 	}
-	sup := s.ensureLocked(p.Function, s.part())
+	sup := s.ensureLocked(p.Key, s.part())
+	sup.force.found(p.Function, p.AssignedAt, time.Now())
 	sup.hadInstances = true
 	if p.Forgotten && p.Ready {
 		s.queueLocked(p.Key, 0)
@@ -252,15 +295,25 @@ func (s *Supervisors) Observe(e pool.Event) {
 }
 
 // ensureLocked finds or makes the supervisor; a new one converges after first.
-func (s *Supervisors) ensureLocked(f *skipperpb.Function, first time.Duration) *supervisor {
-	key := fn.KeyOf(f)
+func (s *Supervisors) ensureLocked(key fn.Key, first time.Duration) *supervisor {
 	sup, ok := s.supervisors[key]
 	if !ok {
 		sup = &supervisor{}
 		s.supervisors[key] = sup
 		s.queueLocked(key, first)
 	}
-	sup.function = f
+	return sup
+}
+
+// heardLocked is ensureLocked for somebody who uses f.
+func (s *Supervisors) heardLocked(f *skipperpb.Function, first time.Duration) *supervisor {
+	key, now := fn.KeyOf(f), time.Now()
+	sup := s.ensureLocked(key, first)
+	if f.GetOneshot() { // each request brings its own
+		sup.force.take(f, now)
+		return sup
+	}
+	s.agreedLocked(key, sup, sup.force.heard(f, s.opts.Agreement, now))
 	return sup
 }
 
@@ -275,7 +328,7 @@ func (s *Supervisors) Functions() []*skipperpb.Function {
 	s.mu.Lock()
 	out := make([]*skipperpb.Function, 0, len(s.supervisors))
 	for _, sup := range s.supervisors {
-		out = append(out, sup.function)
+		out = append(out, sup.force.current)
 	}
 	s.mu.Unlock()
 	slices.SortFunc(out, func(a, b *skipperpb.Function) int {
