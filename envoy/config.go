@@ -136,6 +136,7 @@ func Default() Config {
 		MaxRequestHeadersKiB:  60,
 		BufferLimit:           256 << 10,
 		RetryBuffer:           1 << 20,
+		LoadReports:           true,
 		AccessLog:             AccessLogErrors,
 	}
 }

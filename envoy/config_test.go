@@ -76,7 +76,7 @@ func configs() map[string]envoy.Config {
 		"admin file":  edit(func(c *envoy.Config) { c.Admin = "/run/skipper/admin.sock" }),
 		"extproc TCP": edit(func(c *envoy.Config) { c.Extproc = "[::1]:9000" }),
 		"controller IP": edit(func(c *envoy.Config) {
-			c.ControllerHost, c.ControllerWait, c.LoadReports = "fd00::1", ms(1), true
+			c.ControllerHost, c.ControllerWait, c.LoadReports = "fd00::1", ms(1), false
 		}),
 		"behind proxies": edit(func(c *envoy.Config) { c.TrustedHops = 2 }),
 		"no upgrades":    edit(func(c *envoy.Config) { c.Upgrades = nil }),

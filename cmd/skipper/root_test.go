@@ -78,7 +78,7 @@ func TestEveryFlagReachesTheConfig(t *testing.T) {
 	for _, args := range []string{
 		"--http-port=1", "--ready-port=2", "--admin-socket=/a", "--node-id=b", "--node-cluster=c", "--extproc-socket=/d",
 		"--hold-timeout=1m", "--message-timeout=2s", "--controller-host=e", "--controller-port=3", "--controller-wait=4s",
-		"--load-reports", "--trusted-hops=5", "--upgrades=f,g", "--stream-idle-timeout=6h", "--connection-idle-timeout=7m",
+		"--load-reports=false", "--trusted-hops=5", "--upgrades=f,g", "--stream-idle-timeout=6h", "--connection-idle-timeout=7m",
 		"--request-headers-timeout=8s", "--max-connections=9", "--max-request-headers-kib=10", "--buffer-limit=11",
 		"--access-log=ALL", "--cluster-stats", "--controller-plaintext", "--tls-dir=/h", "--secrets-dir=/i",
 	} {
