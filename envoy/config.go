@@ -102,8 +102,10 @@ type Config struct {
 	// least 16 KiB. Bodies of any size stream through it.
 	BufferLimit uint32
 	// RetryBuffer bounds what is kept of a request's body to send it again to
-	// another pod, in bytes, per request, until an answer begins. A larger body
-	// streams through all the same, but can be sent to one pod only.
+	// another pod, in bytes, at least 16 KiB, per request that extproc has sent
+	// to a pod, until the answer is complete. It is also how far Envoy takes a
+	// body in before there is a connection to the pod. A larger body streams
+	// through all the same, but can be sent to one pod only.
 	RetryBuffer uint32
 
 	// AccessLog chooses which requests are logged.
@@ -135,7 +137,7 @@ func Default() Config {
 		MaxConnections:        50_000,
 		MaxRequestHeadersKiB:  60,
 		BufferLimit:           256 << 10,
-		RetryBuffer:           1 << 20,
+		RetryBuffer:           8 << 20,
 		LoadReports:           true,
 		AccessLog:             AccessLogErrors,
 	}
@@ -243,6 +245,9 @@ func (c Config) validateLimits() error {
 	}
 	if c.BufferLimit < minBuffer || c.BufferLimit > maxBuffer {
 		errs = append(errs, problem("BufferLimit", "%d is not between %d and %d bytes", c.BufferLimit, minBuffer, maxBuffer))
+	}
+	if c.RetryBuffer < minBuffer || c.RetryBuffer > maxBuffer {
+		errs = append(errs, problem("RetryBuffer", "%d is not between %d and %d bytes", c.RetryBuffer, minBuffer, maxBuffer))
 	}
 	return errors.Join(errs...)
 }

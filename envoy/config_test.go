@@ -81,10 +81,14 @@ func configs() map[string]envoy.Config {
 		"behind proxies": edit(func(c *envoy.Config) { c.TrustedHops = 2 }),
 		"no upgrades":    edit(func(c *envoy.Config) { c.Upgrades = nil }),
 		"no time limits": edit(func(c *envoy.Config) { c.StreamIdleTimeout, c.ConnectionIdleTimeout, c.RequestHeadersTimeout = 0, 0, 0 }),
-		"least":          edit(func(c *envoy.Config) { c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit = 1, 10, 16<<10 }),
-		"most":           edit(func(c *envoy.Config) { c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit = 1<<31-1, 8192, 1<<30 }),
-		"log nothing":    edit(func(c *envoy.Config) { c.AccessLog, c.ClusterStats = envoy.AccessLogOff, true }),
-		"log all":        edit(func(c *envoy.Config) { c.AccessLog = envoy.AccessLogAll }),
+		"least": edit(func(c *envoy.Config) {
+			c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit, c.RetryBuffer = 1, 10, 16<<10, 16<<10
+		}),
+		"most": edit(func(c *envoy.Config) {
+			c.MaxConnections, c.MaxRequestHeadersKiB, c.BufferLimit, c.RetryBuffer = 1<<31-1, 8192, 1<<30, 1<<30
+		}),
+		"log nothing": edit(func(c *envoy.Config) { c.AccessLog, c.ClusterStats = envoy.AccessLogOff, true }),
+		"log all":     edit(func(c *envoy.Config) { c.AccessLog = envoy.AccessLogAll }),
 	}
 }
 
@@ -131,7 +135,7 @@ func TestValidateReportsAllProblems(t *testing.T) {
 	}
 	for _, field := range []string{
 		"HTTPPort", "ReadyPort", "ControllerPort", "Admin", "Extproc", "ControllerHost", "HoldTimeout", "MessageTimeout",
-		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "AccessLog", "TLSDir", "SecretsDir",
+		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "RetryBuffer", "AccessLog", "TLSDir", "SecretsDir",
 	} {
 		if !strings.Contains(err.Error(), field+": ") {
 			t.Errorf("%s is not mentioned in:\n%v", field, err)
@@ -167,6 +171,7 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		{"MaxConnections", func(c *envoy.Config) { c.MaxConnections = 1 << 31 }},
 		{"MaxRequestHeadersKiB", func(c *envoy.Config) { c.MaxRequestHeadersKiB = 8193 }},
 		{"BufferLimit", func(c *envoy.Config) { c.BufferLimit = 1<<30 + 1 }},
+		{"RetryBuffer", func(c *envoy.Config) { c.RetryBuffer = 16<<10 - 1 }},
 		{"AccessLog", func(c *envoy.Config) { c.AccessLog = "some" }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{"a", "A"} }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{""} }},

@@ -9,6 +9,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -123,25 +124,39 @@ func (b *builder) router() *hcmv3.HttpFilter {
 }
 
 // routeConfiguration has one rule for everything: extproc answers what is not
-// for a function. The match must hold before and after extproc, which removes
-// the function header and has the route looked up again.
+// for a function. It is there twice, before and after extproc has picked and
+// has the route looked up again, because Envoy takes the bound on a request's
+// body in memory from the route: one that is held gets along with less.
 func (b *builder) routeConfiguration(name string, add []*corev3.HeaderValueOption) *routev3.RouteConfiguration {
-	prefix := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
-	routes := []*routev3.Route{b.podRoute(prefix, add)}
-	if b.allowsConnect() {
-		method := &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}}
-		routes = append(routes, b.podRoute(method, add))
+	var routes []*routev3.Route
+	for _, match := range b.matches() {
+		picked := proto.CloneOf(match)
+		picked.Headers = []*routev3.HeaderMatcher{present(HeaderCluster)}
+		r := b.podRoute(picked, add)
+		r.RequestBodyBufferLimit = wrapperspb.UInt64(uint64(b.cfg.RetryBuffer))
+		routes = append(routes, r, b.podRoute(match, add))
 	}
 	out := &routev3.RouteConfiguration{
 		Name: name,
 		VirtualHosts: []*routev3.VirtualHost{{
-			Name: "functions", Domains: []string{"*"}, Routes: routes,
-			IncludeRequestAttemptCount: true,
-			RequestBodyBufferLimit:     wrapperspb.UInt64(uint64(b.cfg.RetryBuffer)),
+			Name: "functions", Domains: []string{"*"}, Routes: routes, IncludeRequestAttemptCount: true,
 		}},
 	}
 	keepReasonsOfPasses(out)
 	return out
+}
+
+// matches hold for every request: CONNECT has no path.
+func (b *builder) matches() []*routev3.RouteMatch {
+	out := []*routev3.RouteMatch{{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}}
+	if b.allowsConnect() {
+		out = append(out, &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}})
+	}
+	return out
+}
+
+func present(name string) *routev3.HeaderMatcher {
+	return &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}
 }
 
 func (b *builder) allowsConnect() bool {

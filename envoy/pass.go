@@ -50,11 +50,9 @@ const (
 // retryPolicy sends what no pod has begun to work on to the next pass.
 func retryPolicy() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{
-		RetryOn:    retryOn,
-		NumRetries: wrapperspb.UInt32(retriesPerPass),
-		RetriableHeaders: []*routev3.HeaderMatcher{{
-			Name: HeaderMisdirected, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
-		}},
+		RetryOn:          retryOn,
+		NumRetries:       wrapperspb.UInt32(retriesPerPass),
+		RetriableHeaders: []*routev3.HeaderMatcher{present(HeaderMisdirected)},
 		RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
 			BaseInterval: durationpb.New(retryBackoff), MaxInterval: durationpb.New(retryBackoffMax),
 		},

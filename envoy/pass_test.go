@@ -47,12 +47,6 @@ func refusingAddr(t testing.TB) string {
 // unknown is an address that no cluster holds.
 const unknown = "192.0.2.9:80"
 
-// silentAddr takes no connection and refuses none.
-func silentAddr(t testing.TB) string {
-	t.Helper()
-	return "192.0.2.1:80"
-}
-
 func TestNextPassTakesOver(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -36,7 +36,7 @@ func replies() []reply {
 	eq := accesslogv3.ComparisonFilter_EQ
 	return []reply{
 		{flagFilter([]string{"UH", "NC"}), reason.NoInstance, true, "no instance of the function can be reached; try again in a second\n"},
-		{flagFilter([]string{"UF"}), reason.ConnectFailed, true, "the function's instance took no connection; try again in a second\n"},
+		{flagFilter([]string{"UF"}), reason.ConnectFailed, true, "the function's instance took no connection, and the request's body is too large to be sent to another; send the request again\n"},
 		{flagFilter([]string{"UC", "UR"}), reason.InstanceReset, true, "the function's instance ended the connection before it answered; try again if the request may be done twice\n"},
 		{flagFilter([]string{"UPE"}), reason.InstanceReset, false, "the function's instance did not answer with valid HTTP; its pool's skipper/protocol must be the one it speaks\n"},
 		{flagFilter([]string{"UT", "SI", "DT"}), reason.RequestTimeout, false, "the request was idle or took too long; send or answer something within the gateway's idle timeout\n"},
