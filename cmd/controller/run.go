@@ -18,6 +18,7 @@ import (
 	"skipper/controller/forward"
 	"skipper/controller/heartbeat"
 	"skipper/controller/inflight"
+	"skipper/controller/lease"
 	"skipper/controller/limit"
 	"skipper/controller/pool"
 	"skipper/controller/publish"
@@ -27,7 +28,9 @@ import (
 	"skipper/controller/server"
 	"skipper/controller/supervise"
 	"skipper/controller/trust"
+	"skipper/controller/usage"
 	"skipper/controller/watch"
+	"skipper/controller/withdraw"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/proto/identity"
@@ -58,10 +61,14 @@ type process struct {
 	claimer     *claim.Claimer
 	acquirer    *acquire.Acquirer
 	retirer     *retire.Retirer
+	usage       *usage.Reader
 	supervisors *supervise.Supervisors
 
 	xds       *xdsserver.Server
 	lrs       *loads.Server
+	gate      xdsGate
+	tracker   *withdraw.Tracker
+	leases    *lease.Keeper
 	publisher *publish.Publisher
 	grpc      *grpc.Server
 	health    *health.Server
@@ -82,11 +89,12 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	if err := p.buildWatch(c, namespaces); err != nil {
 		return err
 	}
+	p.buildUsage(c, namespaces)
 	if err := p.buildActors(c); err != nil {
 		return err
 	}
 	p.buildRing(l)
-	p.buildXDS()
+	p.buildXDS(c)
 	p.buildGRPC(c, namespaces)
 	if err := trust.Check(p.grpc.GetServiceInfo()); err != nil {
 		return err
@@ -100,7 +108,7 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 
 func (p *process) buildState() {
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	p.policy = scale.Policy{HeartbeatTimeout: p.HeartbeatTimeout, Stabilization: p.DownscaleStabilization, StartedAt: time.Now()}
+	p.policy = p.scalePolicy()
 	p.view = pool.NewView()
 	p.functions = pool.NewParser(pool.DefaultParserSize)
 	p.beats = heartbeat.NewStore(p.HeartbeatTimeout, heartbeat.DefaultLimits())
@@ -133,14 +141,15 @@ func (p *process) buildActors(c clients) error {
 	}
 	stages := claim.NewMetrics(p.registry)
 	p.claimer = claim.New(claim.Config{
-		Pods: c.urgent, View: p.view, Functions: p.functions, Spread: p.spread,
+		Pods: c.urgent, View: p.view, Functions: p.functions, Spread: p.spread, Allowed: p.allowed,
 		Tenants: limit.NewTenants(p.TenantClaimsPerMinute, limit.DefaultTenants), Reserve: p.PoolReserve,
 		Metrics: stages, Log: p.logger,
 	})
 	p.retirer = retire.New(retire.Config{
 		Pods: c.background.CoreV1(), View: p.view, Functions: p.functions,
-		Limits:   retire.Limits{Settle: settle, Timeout: p.DrainTimeout},
-		InFlight: p.inFlight, Responsible: p.responsible, Grace: p.writeGrace(),
+		Limits:   retire.Limits{Timeout: p.DrainTimeout},
+		Progress: p.drained, Frozen: p.gate.blinded, Unreadable: 2 * p.FunctionAssignTimeout,
+		Responsible: p.responsible, Grace: p.writeGrace(),
 		Registerer: p.registry, Log: p.logger,
 	})
 	p.acquirer = acquire.New(acquire.Config{
@@ -149,53 +158,37 @@ func (p *process) buildActors(c clients) error {
 		View:   p.view, Functions: p.functions, Pods: c.urgent, Grace: p.writeGrace(),
 		Stages: stages, Registerer: p.registry, Log: p.logger,
 	})
-	p.supervisors = supervise.New(supervise.Options{
-		Policy: p.policy, Interval: p.ScaleInterval, AssignTimeout: p.FunctionAssignTimeout, Grace: p.callGrace(),
-	}, supervise.Deps{
-		Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
-		Logger: p.logger.Named("supervise"), Registerer: p.registry,
-	})
+	p.buildSupervisors()
 	return nil
 }
 
-func (p *process) buildXDS() {
+func (p *process) buildXDS(c clients) {
 	source := &publish.Source{Pods: p.view, Shards: xds.DefaultShards}
 	p.xds = xdsserver.New(xdsserver.Options{Source: source, Shards: xds.DefaultShards, Logger: p.logger, Registerer: p.registry})
-	p.publisher = publish.New(p.view, p.xds, source, p.logger.Named("publish"), p.registry)
+	p.buildProgress(c)
+	p.publisher = publish.New(p.view, p.xds, source, p.tracker, p.logger.Named("publish"), p.registry)
 }
 
 func (p *process) buildGRPC(c clients, namespaces []string) {
 	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, p.grpcOptions()...)
 	p.xds.Register(p.grpc)
 	p.lrs.Register(p.grpc)
-	skipperpb.RegisterReplicaServiceServer(p.grpc, replicaService{loads: p.loads})
+	skipperpb.RegisterReplicaServiceServer(p.grpc, replicaService{loads: p.loads, progress: p.tracker})
 	p.health = server.New(server.Options{
 		Namespaces: namespaces, MaxInstancesLimit: p.MaxInstancesLimit, Shards: xds.DefaultShards,
 		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
 	}, server.Deps{
 		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
-		Forwarder: p.forwarder, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
+		Forwarder: p.forwarder, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
 	}).Register(p.grpc)
 }
 
-// settle is how long a drain lasts at least: until extprocs have heard of it
-// and have told in a heartbeat, each 5 s, what they still had.
-const settle = 10 * time.Second
-
-// inFlight is what Envoys and routers have in progress on a pod. A controller that
-// has just started has not heard all of them, so it knows nothing.
-func (p *process) inFlight(uid string) retire.InFlight {
-	now := time.Now()
-	pod, ok := p.view.Pod(uid)
-	if !ok || p.policy.Protected(now) {
-		return retire.InFlight{}
-	}
-	n, known := p.loads.InFlightOf(pod.Key, uid, now)
-	return retire.InFlight{Requests: int(min(n, 1<<30)), Known: known}
-}
-
-// responsible tells whether this replica scales the function.
+// responsible tells whether this replica scales the function. One whose view
+// may be out of date scales none.
 func (p *process) responsible(key fn.Key) bool {
+	if p.gate.blinded() {
+		return false
+	}
 	owner, ok := p.ring.Current().Owner(key.Hash())
 	return ok && owner == p.PodIP
 }
@@ -214,7 +207,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "acquirer and retirer": p.acquireAndRetire,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
 	}

@@ -17,6 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
 
 	"skipper/controller/assign"
 	"skipper/controller/claim"
@@ -31,10 +32,12 @@ type settings struct {
 }
 
 // clients reach the API server: one for background work within its limits, one
-// that is never held up, for what a caller waits for.
+// that is never held up, for what a caller waits for, and one for the metrics
+// API, which may be nil where CPU and memory are not to be known.
 type clients struct {
 	background kubernetes.Interface
 	urgent     corev1client.PodsGetter
+	usage      metricsclient.PodMetricsesGetter
 }
 
 func newClients(cfg *config.Config) (clients, error) {
@@ -54,7 +57,11 @@ func newClients(cfg *config.Config) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client: %w", err)
 	}
-	return clients{background, urgent}, nil
+	usage, err := metricsclient.NewForConfig(base)
+	if err != nil {
+		return clients{}, fmt.Errorf("make client for metrics: %w", err)
+	}
+	return clients{background, urgent, usage}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -41,7 +41,7 @@ func (s *Server) GetInstance(ctx context.Context, r *skipperpb.GetInstanceReques
 	if err != nil {
 		return nil, statusOf(ctx, err)
 	}
-	return &skipperpb.GetInstanceResponse{Instance: pool.Instance(p, s.opts.Shards)}, nil
+	return &skipperpb.GetInstanceResponse{Instance: s.instance(p, time.Now())}, nil
 }
 
 // warm tells whether this replica sees an instance to answer with; nobody else
@@ -82,11 +82,21 @@ func (s *Server) Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipper
 }
 
 func (s *Server) instances(pods []pool.Pod) []*skipperpb.Instance {
-	out := make([]*skipperpb.Instance, 0, len(pods))
+	out, now := make([]*skipperpb.Instance, 0, len(pods)), time.Now()
 	for _, p := range pods {
-		out = append(out, pool.Instance(p, s.opts.Shards))
+		out = append(out, s.instance(p, now))
 	}
 	return out
+}
+
+// instance is the pod with what it uses.
+func (s *Server) instance(p pool.Pod, now time.Time) *skipperpb.Instance {
+	i := pool.Instance(p, s.opts.Shards)
+	if s.Usage != nil {
+		u, _ := s.Usage.Of(p.Namespace, p.Name, now) // 0 where it is not known
+		i.CpuUsageMilli, i.MemoryUsageMib = u.CPUMilli, u.MemoryMiB
+	}
+	return i
 }
 
 // ReleaseInstance deletes a oneshot's pod and drains any other. A pod that is

@@ -19,6 +19,7 @@ import (
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
 	"skipper/controller/ring"
+	"skipper/controller/usage"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/proto/reason"
@@ -63,6 +64,11 @@ type supervisors interface {
 	Functions() []*skipperpb.Function
 }
 
+// meter is what instances use: *usage.Reader.
+type meter interface {
+	Of(namespace, pod string, now time.Time) (usage.Usage, bool)
+}
+
 // Options are the server's settings.
 type Options struct {
 	// Namespaces that are managed (--function-namespaces).
@@ -79,7 +85,8 @@ type Options struct {
 	Config []*skipperpb.ConfigValue
 }
 
-// Deps are what the server asks; all fields are required.
+// Deps are what the server asks; all fields are required but Usage, which may
+// be nil where nothing is known.
 type Deps struct {
 	Pods        pods
 	Ring        *ring.Members
@@ -88,6 +95,7 @@ type Deps struct {
 	Retirer     retirer
 	Supervisors supervisors
 	Forwarder   forwarder
+	Usage       meter
 	// Live reads a pod from the API server, and makes Pods show what it read if
 	// they know the pod; false: there is none. Other replicas' claims are found
 	// so before the informer shows them.

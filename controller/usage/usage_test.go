@@ -187,6 +187,13 @@ func TestNoMetricsAPI(t *testing.T) {
 	})
 }
 
+func TestWithoutAClientNothingIsKnown(t *testing.T) {
+	r := New(Config{Namespaces: []string{"one"}, Interval: interval, Registerer: prometheus.NewRegistry(), Log: zap.NewNop()})
+	if err := r.Run(t.Context()); err != nil || r.Metered("one") {
+		t.Errorf("Run = %v, metered %t", err, r.Metered("one"))
+	}
+}
+
 // TestReadsWhatTheAPIServes goes through the real client.
 func TestReadsWhatTheAPIServes(t *testing.T) {
 	const answer = `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[{"metadata":{"name":"a","namespace":"one"},

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"time"
+
+	"skipper/controller/scale"
+	"skipper/controller/supervise"
+	"skipper/controller/usage"
+)
+
+// scalePolicy is what all functions are scaled by.
+func (p *process) scalePolicy() scale.Policy {
+	return scale.Policy{
+		HeartbeatTimeout: p.HeartbeatTimeout, Stabilization: p.DownscaleStabilization,
+		Tolerance: p.Tolerance, InitialReadiness: p.InitialReadinessDelay, StartedAt: time.Now(),
+	}
+}
+
+// buildUsage makes what reads CPU and memory.
+func (p *process) buildUsage(c clients, namespaces []string) {
+	p.usage = usage.New(usage.Config{
+		Client: c.usage, Namespaces: namespaces, Interval: p.ScaleInterval, Registerer: p.registry, Log: p.logger,
+	})
+}
+
+func (p *process) buildSupervisors() {
+	p.supervisors = supervise.New(supervise.Options{
+		Policy: p.policy, Interval: p.ScaleInterval, AssignTimeout: p.FunctionAssignTimeout, Grace: p.callGrace(),
+		Replacements: p.MaxConcurrentStaleReplacement,
+	}, supervise.Deps{
+		Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
+		Usage: p.usage, Logger: p.logger.Named("supervise"), Registerer: p.registry,
+	})
+}
