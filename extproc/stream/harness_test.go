@@ -88,7 +88,16 @@ type rig struct {
 
 type change func(*Options, *hold.Options)
 
+// newRig is a rig that answers streams over gRPC.
 func newRig(t testing.TB, c *fakeController, changes ...change) *rig {
+	t.Helper()
+	r := newCore(t, c, changes...)
+	r.serve(t)
+	return r
+}
+
+// newCore is a rig without gRPC: close its hall.
+func newCore(t testing.TB, c *fakeController, changes ...change) *rig {
 	t.Helper()
 	r := &rig{fakeController: c, released: make(chan string, 10_000), registry: prometheus.NewRegistry()}
 	r.table = table.New(table.Options{
@@ -113,7 +122,6 @@ func newRig(t testing.TB, c *fakeController, changes ...change) *rig {
 	r.hall = hold.New(h)
 	o.Hall = r.hall
 	r.server = NewServer(o)
-	r.serve(t)
 	return r
 }
 
@@ -228,14 +236,34 @@ func (c *call) answer() *extprocv3.ProcessingResponse {
 // instance is the pod that the request was sent to.
 func (c *call) instance() string {
 	c.t.Helper()
+	uid, _ := c.sent()
+	return uid
+}
+
+// sent is the pod that the request was sent to, and the request's id.
+func (c *call) sent() (uid, id string) {
+	c.t.Helper()
 	m := c.answer()
+	if uid = setHeader(m, wire.InstanceHeader); uid == "" {
+		c.t.Fatalf("answer names no instance: %v", m)
+	}
+	return uid, setHeader(m, wire.RequestHeader)
+}
+
+// setHeader is the value that an answer gives a request header.
+func setHeader(m *extprocv3.ProcessingResponse, name string) string {
 	for _, h := range m.GetRequestHeaders().GetResponse().GetHeaderMutation().GetSetHeaders() {
-		if h.GetHeader().GetKey() == wire.InstanceHeader {
+		if h.GetHeader().GetKey() == name {
 			return string(h.GetHeader().GetRawValue())
 		}
 	}
-	c.t.Fatalf("answer names no instance: %v", m)
 	return ""
+}
+
+// again opens the stream of a further pass.
+func (r *rig) again(t testing.TB, id, attempts string) *call {
+	t.Helper()
+	return r.open(t, wire.RequestHeader, id, "x-envoy-attempt-count", attempts)
 }
 
 // over ends the stream as Envoy does when the request is over, and waits for its end.
