@@ -43,7 +43,8 @@ type Config struct {
 	Spread func() Spread
 	// Allowed may keep a usable pod from being claimed, with a reason.
 	// Optional. It is called with locks held: it must be quick and must not
-	// call the Claimer or the View.
+	// call the Claimer or the View. Reconsider says when its answers may have
+	// changed.
 	Allowed func(*pool.Pod) (bool, string)
 	// Tenants bounds the claims of each tenant. Optional: nil does not. Claims
 	// of other replicas, as the View shows them, are counted too.
@@ -116,6 +117,9 @@ func (c *Claimer) podChanged(e pool.Event) {
 		c.serveLocked(k, q)
 	}
 }
+
+// Reconsider serves those who wait, because pods that were not Allowed may be now.
+func (c *Claimer) Reconsider() { c.recheck() }
 
 func (c *Claimer) recheck() {
 	c.mu.Lock()

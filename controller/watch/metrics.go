@@ -30,7 +30,7 @@ type metrics struct {
 	lag    *prometheus.HistogramVec
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+func newMetrics(r prometheus.Registerer, frozen func() bool) *metrics {
 	m := &metrics{
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "skipper_controller_informer_events_total",
@@ -42,7 +42,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.25, 2, 12),
 		}, []string{"resource", "event"}),
 	}
-	r.MustRegister(m.events, m.lag)
+	r.MustRegister(m.events, m.lag, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skipper_controller_informer_frozen",
+		Help: "1 while the watch of function pods does not move although the API server does; this replica serves no xDS then.",
+	}, func() float64 {
+		if frozen() {
+			return 1
+		}
+		return 0
+	}))
 	return m
 }
 

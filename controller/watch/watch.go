@@ -47,14 +47,17 @@ type Watch struct {
 	metrics   *metrics
 	informers []cache.SharedIndexInformer
 	handlers  []cache.ResourceEventHandlerRegistration
+	probes    []*probe // of the function namespaces' pods
 }
 
 // New prepares the informers; nothing is asked of the API server before Run.
 func New(cfg Config) (*Watch, error) {
-	w := &Watch{cfg: cfg, log: cfg.Log.Named("watch"), metrics: newMetrics(cfg.Registerer)}
+	w := &Watch{cfg: cfg, log: cfg.Log.Named("watch")}
+	w.metrics = newMetrics(cfg.Registerer, w.Frozen)
 	for _, ns := range cfg.FunctionNamespaces {
 		pods := w.factory(ns, pool.LabelDeployment).Core().V1().Pods().Informer()
 		sets := w.factory(ns, "").Apps().V1().ReplicaSets().Informer()
+		w.probes = append(w.probes, w.newProbe(ns, pods.LastSyncResourceVersion))
 		if err := errors.Join(w.add(pods, w.podHandler()), w.add(sets, w.replicaSetHandler())); err != nil {
 			return nil, fmt.Errorf("watch namespace %s: %w", ns, err)
 		}
@@ -127,6 +130,9 @@ func (w *Watch) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	for _, i := range w.informers {
 		running.Go(func() { i.RunWithContext(ctx) })
+	}
+	for _, p := range w.probes {
+		running.Go(func() { w.watchOver(ctx, p) })
 	}
 	running.Wait()
 	return nil

@@ -236,7 +236,7 @@ func TestLag(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r := prometheus.NewRegistry()
-		m := newMetrics(r)
+		m := newMetrics(r, func() bool { return false })
 		tt.event(m)
 		count, sum := gathered(t, r)
 		if count != tt.count || sum != tt.sum {

@@ -81,7 +81,7 @@ func (s *Server) Subscribers() []Subscriber {
 func subscriber(p *peer, t *table, sub *delta.Subscription, now time.Time) Subscriber {
 	g := p.progress[t.url]
 	return Subscriber{
-		Node: p.node, Type: t.label, Names: len(sub.Names()), Pending: sub.Pending(), Overdue: sub.Overdue(now),
+		Node: p.node, Type: t.label, Names: sub.Len(), Pending: sub.Pending(), Overdue: sub.Overdue(now),
 		AckedAt: g.ackedAt, QuietAt: g.quietAt, CaughtUp: g.caughtUp,
 	}
 }
@@ -95,24 +95,11 @@ type progress struct {
 
 // look notes what holds now.
 func (g *progress) look(t *table, sub *delta.Subscription, now time.Time) {
-	quiet := sub.Pending() == 0 && !t.asking(sub)
+	quiet := sub.Pending() == 0 && t.asking == 0
 	if quiet {
 		g.quietAt = now
 	}
 	g.caughtUp = g.caughtUp || quiet || t.acknowledgedAll(sub, g.joined)
-}
-
-// asking says that a resource of the subscription is not known yet.
-func (t *table) asking(sub *delta.Subscription) bool {
-	if !t.onDemand {
-		return false
-	}
-	for _, name := range sub.Names() {
-		if e := t.entries[name]; e != nil && e.pending {
-			return true
-		}
-	}
-	return false
 }
 
 func (t *table) acknowledgedAll(sub *delta.Subscription, generation uint64) bool {

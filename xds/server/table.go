@@ -15,6 +15,7 @@ type table struct {
 	// it; of the others a subscription to an absent name is kept, and told so.
 	onDemand bool
 	entries  map[string]*entry
+	asking   int            // entries that are pending
 	everyone map[*peer]bool // subscribed to everything
 }
 
@@ -91,6 +92,7 @@ func (t *table) putList(l list, touched map[*peer]bool) {
 // settle gives an entry its first content.
 func (t *table) settle(e *entry, r *discoveryv3.Resource, touched map[*peer]bool) {
 	e.pending, e.resource = false, r
+	t.asking--
 	for p := range e.peers {
 		p.subs[t.url].Offer(r.GetName(), r.GetVersion())
 		touched[p] = true
@@ -111,6 +113,9 @@ func (t *table) subscribe(p *peer, name string) *entry {
 	if e == nil {
 		e, fresh = &entry{peers: map[*peer]bool{}, pending: t.onDemand}, true
 		t.entries[name] = e
+		if e.pending {
+			t.asking++
+		}
 	}
 	e.peers[p] = true
 	if !e.pending {
@@ -156,6 +161,9 @@ func (t *table) leave(p *peer) {
 func (t *table) dropIfUnused(name string, e *entry) {
 	if len(e.peers) == 0 && (t.onDemand || e.resource == nil) {
 		delete(t.entries, name)
+		if e.pending {
+			t.asking--
+		}
 	}
 }
 

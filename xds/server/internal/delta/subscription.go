@@ -240,6 +240,9 @@ func (s *Subscription) forgetUnnamed() {
 // Names are the explicit names of the subscription.
 func (s *Subscription) Names() []string { return slices.Collect(maps.Keys(s.names)) }
 
+// Len is the number of Names.
+func (s *Subscription) Len() int { return len(s.names) }
+
 // Wants says whether the client is to hear of the resource.
 func (s *Subscription) Wants(name string) bool { return s.all || s.names[name] }
 
