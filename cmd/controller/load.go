@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"skipper/controller/inflight"
+	"skipper/controller/withdraw"
 	skipperpb "skipper/proto"
 	"skipper/xds"
 	"skipper/xds/loads"
@@ -32,7 +33,8 @@ func (p *process) shareLoads(ctx context.Context) error {
 // replicaService answers the other replicas.
 type replicaService struct {
 	skipperpb.UnimplementedReplicaServiceServer
-	loads *inflight.Store
+	loads    *inflight.Store
+	progress *withdraw.Tracker
 }
 
 // ShareLoad takes in what another replica's Envoys have in progress. What comes

@@ -62,6 +62,7 @@ func (p *process) stopServing() {
 	hard := time.AfterFunc(p.callGrace(), p.grpc.Stop)
 	defer hard.Stop()
 	p.lrs.Close()
+	p.gate.close()
 	p.xds.Close()
 	p.grpc.GracefulStop()
 }

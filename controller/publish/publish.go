@@ -39,6 +39,18 @@ type sink interface {
 	Open()
 }
 
+// Progress follows what is published: *withdraw.Tracker. Its methods must be
+// quick and must not call the Publisher.
+type Progress interface {
+	// Observe is called for each change, before the lists that show it are built.
+	Observe(e pool.Event)
+	// Mark is called before lists are built, and Published when they are served.
+	Mark() uint64
+	Published(mark, generation uint64, functions map[fn.Key]struct{})
+	// Allowed says whether a free pod may be shown to Envoy at its address.
+	Allowed(p *pool.Pod) (ok bool, reason string)
+}
+
 // gap is the least time between two changes: at 50,000 endpoints one costs each
 // Envoy a few milliseconds, so a storm of events must not become one of
 // changes. It delays no change that comes alone.
@@ -46,25 +58,29 @@ const gap = 2 * time.Millisecond
 
 // Publisher publishes a view. Use New.
 type Publisher struct {
-	pods    pods
-	sink    sink
-	source  *Source
-	logger  *zap.Logger
-	changes prometheus.Counter
+	pods     pods
+	sink     sink
+	source   *Source
+	progress Progress
+	logger   *zap.Logger
+	changes  prometheus.Counter
 
 	wake chan struct{} // 1: a token says that pending may have something
 
 	mu      sync.Mutex
 	pending pending
 
-	// published is what the sink has; it belongs to Run.
+	// published is what the sink has, and fenced are the UIDs of free pods that
+	// it must not have yet; both belong to Run.
 	published map[string]resource.Endpoint
+	fenced    map[string]struct{}
 }
 
 // pending is what has changed since the last change was built.
 type pending struct {
 	pods      map[string]*pool.Pod // by UID; nil: removed
 	functions map[fn.Key]struct{}
+	again     []string // UIDs of pods to look at again
 }
 
 func newPending() pending {
@@ -73,10 +89,10 @@ func newPending() pending {
 
 // New makes a publisher of v to s. Source must be the one that s was made with,
 // or one of the same view.
-func New(v pods, s sink, source *Source, logger *zap.Logger, r prometheus.Registerer) *Publisher {
+func New(v pods, s sink, source *Source, w Progress, logger *zap.Logger, r prometheus.Registerer) *Publisher {
 	p := &Publisher{
-		pods: v, sink: s, source: source, logger: logger,
-		wake: make(chan struct{}, 1), pending: newPending(), published: map[string]resource.Endpoint{},
+		pods: v, sink: s, source: source, progress: w, logger: logger,
+		wake: make(chan struct{}, 1), pending: newPending(), published: map[string]resource.Endpoint{}, fenced: map[string]struct{}{},
 		changes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "skipper_controller_published_changes_total",
 			Help: "Changes handed over to the xDS server.",
@@ -162,6 +178,7 @@ func (p *Publisher) loop(ctx context.Context) error {
 
 // observe is the listener of the view.
 func (p *Publisher) observe(e pool.Event) {
+	p.progress.Observe(e)
 	p.mu.Lock()
 	p.pending.pods[e.Pod().UID] = e.New
 	for _, pod := range []*pool.Pod{e.Old, e.New} {
@@ -170,13 +187,36 @@ func (p *Publisher) observe(e pool.Event) {
 		}
 	}
 	p.mu.Unlock()
+	p.remind()
+}
+
+func (p *Publisher) remind() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
+// Republish has the list of a function published once more, soon, with the
+// newest version number.
+func (p *Publisher) Republish(key fn.Key) {
+	p.mu.Lock()
+	p.pending.functions[key] = struct{}{}
+	p.mu.Unlock()
+	p.remind()
+}
+
+// Reconsider has the publisher look again at free pods whose address could not
+// be used.
+func (p *Publisher) Reconsider(uids ...string) {
+	p.mu.Lock()
+	p.pending.again = append(p.pending.again, uids...)
+	p.mu.Unlock()
+	p.remind()
+}
+
 func (p *Publisher) flush() {
+	mark := p.progress.Mark()
 	p.mu.Lock()
 	todo := p.pending
 	p.pending = newPending()
@@ -186,16 +226,18 @@ func (p *Publisher) flush() {
 		return
 	}
 	p.changes.Inc()
-	p.sink.Apply(c)
+	p.progress.Published(mark, p.sink.Apply(c), todo.functions)
 }
 
 // change builds what the sink does not have yet, and notes it as published.
 func (p *Publisher) change(todo pending) server.Change {
 	var c server.Change
+	p.lookAgain(todo)
 	for uid, pod := range todo.pods {
+		delete(p.fenced, uid)
 		was, known := p.published[uid]
 		switch {
-		case pod == nil || !pod.Publishable():
+		case pod == nil || !pod.Publishable() || p.fence(pod):
 			if known {
 				c.Remove = append(c.Remove, uid)
 				delete(p.published, uid)
@@ -209,6 +251,34 @@ func (p *Publisher) change(todo pending) server.Change {
 		c.Instances = append(c.Instances, p.source.list(key))
 	}
 	return c
+}
+
+// lookAgain adds pods whose address was not to be used. Only pods of which the
+// listener told are looked at: it will tell of their end, too.
+func (p *Publisher) lookAgain(todo pending) {
+	for _, uid := range todo.again {
+		_, told := todo.pods[uid]
+		if _, fenced := p.fenced[uid]; !fenced || told {
+			continue
+		}
+		if pod, known := p.pods.Pod(uid); known {
+			todo.pods[uid] = &pod
+		}
+	}
+}
+
+// fence says that the pod is free and must not be used at its address yet: a
+// stale table would find it there. A claimed one is its tenant's, whoever
+// claimed it.
+func (p *Publisher) fence(pod *pool.Pod) bool {
+	if pod.State() != pool.Unassigned {
+		return false
+	}
+	if ok, _ := p.progress.Allowed(pod); ok {
+		return false
+	}
+	p.fenced[pod.UID] = struct{}{}
+	return true
 }
 
 func endpoint(p pool.Pod) resource.Endpoint {

@@ -97,8 +97,14 @@ func instance(uid string, ip byte, version uint64) pool.Pod {
 
 func start(t *testing.T, v *pool.View) *recorder {
 	t.Helper()
+	r, _ := startWith(t, v, &follower{})
+	return r
+}
+
+func startWith(t *testing.T, v *pool.View, f *follower) (*recorder, *Publisher) {
+	t.Helper()
 	r := &recorder{}
-	p := New(v, r, &Source{Pods: v, Shards: 4}, zap.NewNop(), prometheus.NewRegistry())
+	p := New(v, r, &Source{Pods: v, Shards: 4}, f, zap.NewNop(), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- p.Run(ctx, func() {}) }()
@@ -109,7 +115,7 @@ func start(t *testing.T, v *pool.View) *recorder {
 		}
 	})
 	settle()
-	return r
+	return r, p
 }
 
 // settle lets the publisher come to rest.

@@ -26,19 +26,24 @@ type Decision struct {
 	Reason string
 }
 
+// Progress is how far the drain of a pod is.
+type Progress struct {
+	// Acknowledged says that every router is known to have heard of it.
+	Acknowledged bool
+	// InFlight are the requests in progress, by reports that are younger than
+	// the acknowledgement; without one it means nothing.
+	InFlight InFlight
+}
+
 // InFlight is what is known of the requests in progress on a pod.
 type InFlight struct {
 	Requests int
-	// Known says that Requests is what every router said, recently enough to
-	// have heard of the drain.
+	// Known says that Requests is what everybody said who sends requests.
 	Known bool
 }
 
 // Limits of a drain.
 type Limits struct {
-	// Settle is how long after its begin a drain cannot end: until routers have
-	// heard of it and have reported what they still had.
-	Settle time.Duration
 	// Timeout is how long after its begin a drain ends at the latest, with
 	// requests in progress or without.
 	Timeout time.Duration
@@ -47,10 +52,10 @@ type Limits struct {
 // Next decides what becomes of a claimed pod that is draining or dead; any
 // other pod waits. A drain that began in the future began at a clock that was
 // wrong, or was edited: it begins anew.
-func Next(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision {
+func Next(p pool.Pod, how Progress, now time.Time, limits Limits) Decision {
 	switch state := p.State(); {
 	case state == pool.Draining:
-		return nextOfDrain(p, inFlight, now, limits)
+		return nextOfDrain(p, how, now, limits)
 	case state == pool.Dead && p.Marked && p.Finished():
 		return Decision{Delete, "pod has failed or finished"}
 	case state == pool.Dead && p.Marked:
@@ -61,7 +66,7 @@ func Next(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision 
 	}
 }
 
-func nextOfDrain(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) Decision {
+func nextOfDrain(p pool.Pod, how Progress, now time.Time, limits Limits) Decision {
 	age := now.Sub(p.DrainingAt)
 	switch {
 	case p.DrainingAt.IsZero():
@@ -69,13 +74,19 @@ func nextOfDrain(p pool.Pod, inFlight InFlight, now time.Time, limits Limits) De
 	case age < -limits.Timeout:
 		return Decision{Annotate, "time of the drain's begin is in the future"}
 	case age >= limits.Timeout:
-		return Decision{Delete, fmt.Sprintf("drain timeout of %s has passed, %s", limits.Timeout, inFlight)}
-	case age < limits.Settle:
-		return Decision{Wait, "drain has only begun"}
-	case inFlight.Known && inFlight.Requests == 0:
-		return Decision{Delete, "drained: no requests in progress"}
+		return Decision{Delete, fmt.Sprintf("drain timeout of %s has passed, %s", limits.Timeout, how)}
+	case how.Acknowledged && how.InFlight.Known && how.InFlight.Requests == 0:
+		return Decision{Delete, "drained: " + how.String()}
 	}
-	return Decision{Wait, "draining, " + inFlight.String()}
+	return Decision{Wait, "draining, " + how.String()}
+}
+
+// String is for reasons.
+func (p Progress) String() string {
+	if !p.Acknowledged {
+		return "not every router is known to have heard of it"
+	}
+	return p.InFlight.String()
 }
 
 // String is for reasons.

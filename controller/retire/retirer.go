@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -38,10 +39,16 @@ type Config struct {
 	View      *pool.View
 	Functions *pool.Parser
 	Limits    Limits
-	// InFlight tells what is in progress on the pod with the UID. It must be
-	// quick. Optional: nil means that nothing is known, so that every drain
-	// lasts until its timeout.
-	InFlight func(uid string) InFlight
+	// Progress tells how far the drain of a pod is. It must be quick. Optional:
+	// nil means that nothing is known, so that every drain lasts until its
+	// timeout.
+	Progress func(pool.Pod) Progress
+	// Frozen says that the View may be out of date, so that nothing is decided.
+	// Optional: nil means never.
+	Frozen func() bool
+	// Unreadable is how long a claimed pod is left alone whose function cannot
+	// be told; see pool.Pod.Problem. 0 deletes it at once.
+	Unreadable time.Duration
 	// Responsible says whether this replica ends the drains of the function.
 	// Optional: nil means of all. It must be quick.
 	Responsible func(fn.Key) bool
@@ -58,33 +65,43 @@ type Retirer struct {
 	log     *zap.Logger
 	queue   *retry.Queue
 	deleted *prometheus.CounterVec
+
+	mu         sync.Mutex
+	unreadable map[string]pool.Pod // by UID; guarded by mu
 }
 
 // New returns a Retirer; deletions that are left to the background wait until
 // Run is called.
 func New(cfg Config) *Retirer {
-	if cfg.InFlight == nil {
-		cfg.InFlight = func(string) InFlight { return InFlight{} }
+	if cfg.Progress == nil {
+		cfg.Progress = func(pool.Pod) Progress { return Progress{} }
+	}
+	if cfg.Frozen == nil {
+		cfg.Frozen = func() bool { return false }
 	}
 	if cfg.Responsible == nil {
 		cfg.Responsible = func(fn.Key) bool { return true }
 	}
 	log := cfg.Log.Named("retire")
 	r := &Retirer{
-		cfg: cfg, log: log,
+		cfg: cfg, log: log, unreadable: map[string]pool.Pod{},
 		queue: retry.New(retry.Config{Name: "writes", Workers: workers, Attempt: attemptTimeout, Grace: cfg.Grace}, log),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "skipper_controller_retirements_total",
 			Help: "Pods taken out of service by step: draining began, or deleted.",
 		}, []string{"step"}),
 	}
-	cfg.Registerer.MustRegister(r.deleted)
+	cfg.Registerer.MustRegister(r.deleted, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "skipper_controller_unreadable_pods",
+		Help: "Claimed pods whose function cannot be told from their labels and annotations; they serve nobody and are deleted in the end. The log names them.",
+	}, r.countUnreadable))
 	return r
 }
 
 // Run ends drains and deletes dead claimed pods until the context ends, and
 // then gets done what is left, for the grace period at most.
 func (r *Retirer) Run(ctx context.Context) error {
+	defer r.cfg.View.Listen(r.observe)()
 	var sweeps sync.WaitGroup
 	sweeps.Go(func() { r.sweepUntil(ctx) })
 	defer sweeps.Wait()
@@ -105,11 +122,15 @@ func (r *Retirer) sweepUntil(ctx context.Context) {
 }
 
 func (r *Retirer) sweep(now time.Time) {
+	if r.cfg.Frozen() {
+		return
+	}
+	r.sweepUnreadable(now)
 	for _, p := range r.cfg.View.Retiring() {
 		if !r.cfg.Responsible(p.Key) {
 			continue
 		}
-		switch d := Next(p, r.cfg.InFlight(p.UID), now, r.cfg.Limits); d.Action {
+		switch d := Next(p, r.cfg.Progress(p), now, r.cfg.Limits); d.Action {
 		case Delete:
 			r.DeleteSoon(p, d.Reason)
 		case Annotate:
@@ -122,7 +143,9 @@ func (r *Retirer) sweep(now time.Time) {
 // the drain survives this process. Run deletes the pod when it is empty. A pod
 // that is draining, being deleted or gone already is a success; one that is no
 // longer p.Key's is left alone with ErrNotTheFunctions. After another error
-// the pod is still in routing.
+// the pod is still in routing. Where it is unknown whether the drain was
+// written, it is a success too: the background goes on trying, because a pod
+// that may be draining to others must not come back here.
 func (r *Retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 	now, known, err := r.current(p)
 	if err != nil || !known || now.State() >= pool.Draining {
@@ -130,11 +153,40 @@ func (r *Retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 	}
 	at := time.Now()
 	r.cfg.View.ExpectDraining(p.UID, at)
-	if err := r.annotate(ctx, p, at, reason); err != nil {
+	err = r.annotate(ctx, p, at, reason)
+	switch {
+	case err == nil:
+		return nil
+	case refused(err):
 		r.cfg.View.ForgetDraining(p.UID)
 		return err
 	}
+	r.log.Warn("drain goes on in the background: its outcome is unknown", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", p.UID), zap.Error(err))
+	r.queue.Add(p.UID, func(ctx context.Context) error { return r.annotateOrGiveUp(ctx, p, at, reason) })
 	return nil
+}
+
+// annotateOrGiveUp is annotate for the background. A refusal ends it: whatever
+// an earlier attempt wrote is shown by the informer.
+func (r *Retirer) annotateOrGiveUp(ctx context.Context, p pool.Pod, at time.Time, reason string) error {
+	err := r.annotate(ctx, p, at, reason)
+	if err == nil || !refused(err) {
+		return err
+	}
+	r.cfg.View.ForgetDraining(p.UID)
+	r.log.Warn("drain given up", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", p.UID), zap.Error(err))
+	return nil
+}
+
+// refused says that the API server has certainly not written what it was asked
+// to: it has answered, and the fault was the request's.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusRequestTimeout
 }
 
 // annotate writes draining-at. A pod that is gone or no longer the tenant's

@@ -49,10 +49,13 @@ func serving(name string) *corev1.Pod {
 // world is a Retirer over a fake API server and a View that both know the pods.
 type world struct {
 	*Retirer
-	api      *fake.Clientset
-	view     *pool.View
-	inFlight map[string]InFlight // guarded by mu
-	mu       sync.Mutex
+	api  *fake.Clientset
+	view *pool.View
+
+	mu sync.Mutex
+	// The fields below are guarded by mu.
+	inFlight map[string]InFlight
+	frozen   bool
 }
 
 func newWorld(t *testing.T, pods ...*corev1.Pod) *world {
@@ -67,11 +70,16 @@ func newWorld(t *testing.T, pods ...*corev1.Pod) *world {
 	w.api.PrependReactor("delete", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) { return checkUID(w.api, a) })
 	w.Retirer = New(Config{
 		Pods: w.api.CoreV1(), View: w.view, Functions: pool.NewParser(1), Grace: time.Second,
-		Limits: Limits{Settle: 10 * time.Second, Timeout: 5 * time.Minute},
-		InFlight: func(uid string) InFlight {
+		Limits: Limits{Timeout: 5 * time.Minute}, Unreadable: time.Minute,
+		Progress: func(p pool.Pod) Progress {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.inFlight[uid]
+			return Progress{Acknowledged: true, InFlight: w.inFlight[p.UID]}
+		},
+		Frozen: func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.frozen
 		},
 		Registerer: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
@@ -161,17 +169,107 @@ func TestDrainWaitsForRequestsThenDeletes(t *testing.T) {
 	})
 }
 
-func TestDrainThatFailsChangesNothing(t *testing.T) {
+func TestDrainThatIsRefusedChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, serving("a"))
 		w.api.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewServiceUnavailable("down")
+			return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "a", errors.New("no right"))
 		})
-		if err := w.Drain(t.Context(), w.pod(t, "a"), "scaled down"); !apierrors.IsServiceUnavailable(err) {
+		if err := w.Drain(t.Context(), w.pod(t, "a"), "scaled down"); !apierrors.IsForbidden(err) {
 			t.Errorf("error %v", err)
 		}
 		if p := w.pod(t, "a"); !p.Routable() {
 			t.Errorf("pod is %s, want routable", p.State())
+		}
+	})
+}
+
+func TestDrainOfUnknownOutcomeGoesOn(t *testing.T) {
+	for what, failure := range map[string]error{
+		"timeout":     context.DeadlineExceeded,
+		"unavailable": apierrors.NewServiceUnavailable("down"),
+		"cut off":     errors.New("connection reset"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { drainOfUnknownOutcome(t, failure) })
+		})
+	}
+}
+
+func drainOfUnknownOutcome(t *testing.T, failure error) {
+	w := newWorld(t, serving("a"))
+	w.say("uid-a", InFlight{1, true})
+	var mu sync.Mutex
+	failing := true
+	w.api.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return failing, nil, failure
+	})
+	if err := w.Drain(t.Context(), w.pod(t, "a"), "scaled down"); err != nil {
+		t.Errorf("error %v, want the background to go on", err)
+	}
+	after(time.Minute)
+	if p := w.pod(t, "a"); p.State() != pool.Draining {
+		t.Errorf("pod is %s: others may see it draining", p.State())
+	}
+	mu.Lock()
+	failing = false
+	mu.Unlock()
+	after(15 * time.Second)
+	k8s, err := w.api.CoreV1().Pods("prod").Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil || k8s.Annotations[pool.AnnotationDrainingAt] == "" {
+		t.Errorf("annotations %v: %v", k8s.Annotations, err)
+	}
+}
+
+func TestFrozenReplicaDeletesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := serving("dead")
+		dead.Status.Phase = corev1.PodFailed
+		w := newWorld(t)
+		w.freeze(true)
+		if err := w.api.Tracker().Add(dead); err != nil {
+			t.Fatal(err)
+		}
+		w.view.Apply(pool.FromPod(dead, pool.NewParser(1)))
+		after(time.Minute)
+		if diff := cmp.Diff([]string{"dead"}, w.names(t)); diff != "" {
+			t.Errorf("pods while frozen (-want +got):\n%s", diff)
+		}
+		w.freeze(false)
+		after(2 * time.Second)
+		if diff := cmp.Diff([]string{}, w.names(t)); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func (w *world) freeze(frozen bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.frozen = frozen
+}
+
+func TestUnreadablePodIsSaidOnceAndDeletedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		edited := serving("edited")
+		edited.Annotations[pool.AnnotationTenant] = "t2"
+		edited.Annotations[pool.AnnotationAssignedAt] = pool.FormatTime(time.Now())
+		w := newWorld(t, edited, serving("fine"))
+		after(30 * time.Second)
+		if got := w.countUnreadable(); got != 1 {
+			t.Errorf("%v pods are unreadable", got)
+		}
+		if got := len(w.names(t)); got != 2 {
+			t.Errorf("%d pods are left, want both for a minute", got)
+		}
+		after(31 * time.Second)
+		if diff := cmp.Diff([]string{"fine"}, w.names(t)); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+		if got := w.countUnreadable(); got != 0 {
+			t.Errorf("%v pods are unreadable after the deletion", got)
 		}
 	})
 }
