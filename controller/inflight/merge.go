@@ -125,18 +125,32 @@ func excess(b heartbeat.Report) uint64 {
 // which a router names each function that it has requests of.
 const settled = 10 * time.Second
 
+// What was true this long before a word came may not be in it: it was under
+// way, and Envoy counts a request a moment after extproc has sent it there.
+// An extproc gives a heartbeat 5 s to arrive.
+const (
+	loadUnderWay = time.Second
+	beatUnderWay = 5 * time.Second
+)
+
 // Known tells whether what is said of a pod can be relied upon as of a time:
 // every Envoy and every router of its function has spoken later, and each
-// router says where its requests are. asOf is when the oldest of those words
-// came; zero where nobody speaks.
+// router says where its requests are. asOf is the time as of which the oldest
+// of those words holds; zero where nobody speaks.
 func Known(loads []Load, beats []heartbeat.Report, since time.Time) (known bool, asOf time.Time) {
 	times := make([]time.Time, 0, len(loads)+len(beats))
+	reported := make(map[string]bool, len(loads))
 	known = true
 	for _, l := range loads {
-		times = append(times, l.Received)
+		times = append(times, l.Received.Add(-loadUnderWay))
+		reported[l.Node] = true
 	}
 	for _, b := range beats {
-		times = append(times, spoke(b))
+		at := spoke(b)
+		if !reported[b.Node] { // else Envoy's word tells of what is not in this one
+			at = at.Add(-beatUnderWay)
+		}
+		times = append(times, at)
 		known = known && excess(b) == 0
 	}
 	if len(times) == 0 {
@@ -146,8 +160,8 @@ func Known(loads []Load, beats []heartbeat.Report, since time.Time) (known bool,
 	return known && asOf.After(since), asOf
 }
 
-// spoke is the time as of which a router's word about a function holds: of one
-// that it no longer names because it is idle, any later message tells.
+// spoke is when a router spoke of a function: of one that it no longer names
+// because it is idle, any later message tells.
 func spoke(b heartbeat.Report) time.Time {
 	if idle := b.Heard.Add(-settled); b.InFlight == 0 && len(b.Instances) == 0 && idle.After(b.Received) {
 		return idle

@@ -35,8 +35,7 @@ func TestPodAndFunction(t *testing.T) {
 		{"extproc knows first", []Load{load("a", on{"p": 2})}, []heartbeat.Report{beat("a", 3, on{"p": 3})}, 3, 3},
 		{"extproc is dead", []Load{load("a", on{"p": 5})}, []heartbeat.Report{beat("a", 2, on{"p": 2})}, 5, 5},
 		{"Envoys add up", []Load{load("a", on{"p": 2}), load("b", on{"p": 3})}, nil, 5, 5},
-		{"by Envoy the greater", []Load{load("a", on{"p": 2}), load("b", on{"p": 3})},
-			[]heartbeat.Report{beat("a", 4, on{"p": 4}), beat("b", 1, on{"p": 1})}, 7, 7},
+		{"by Envoy the greater", []Load{load("a", on{"p": 2}), load("b", on{"p": 3})}, []heartbeat.Report{beat("a", 4, on{"p": 4}), beat("b", 1, on{"p": 1})}, 7, 7},
 		{"two extprocs of one Envoy", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("a", 2, on{"p": 2}), beat("a", 2, on{"p": 2})}, 4, 4},
 		{"routers without an Envoy", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("", 1, on{"p": 1}), beat("", 1, on{"p": 1})}, 5, 5},
 		{"contract only", nil, []heartbeat.Report{beat("", 4, nil), beat("", 1, nil)}, 0, 5},
@@ -156,11 +155,14 @@ func TestOneMoreWitnessAddsAtMostItsOwnWord(t *testing.T) {
 }
 
 func TestKnown(t *testing.T) {
-	late, early := start.Add(time.Second), start.Add(-time.Second)
+	late, early := start.Add(20*time.Second), start.Add(-time.Second)
+	onTime, atOnce := start.Add(loadUnderWay), start.Add(beatUnderWay)
 	heard := func(b heartbeat.Report, received, any time.Time) heartbeat.Report {
 		b.Received, b.Heard = received, any
 		return b
 	}
+	a := Load{Node: "a", Received: late}
+	holds := late.Add(-loadUnderWay)
 	tests := []struct {
 		name  string
 		loads []Load
@@ -169,13 +171,17 @@ func TestKnown(t *testing.T) {
 		asOf  time.Time
 	}{
 		{"nobody", nil, nil, true, time.Time{}},
-		{"all later", []Load{{Received: late}}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), late, late)}, true, late},
-		{"an Envoy at the very time", []Load{{Received: start}, {Received: late}}, nil, false, start},
-		{"a router earlier", []Load{{Received: late}}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late)}, false, early},
-		{"a router that does not say where", []Load{{Received: late}}, []heartbeat.Report{heard(beat("", 1, nil), late, late)}, false, late},
-		{"idle, and heard long after", nil, []heartbeat.Report{heard(beat("a", 0, nil), early, late.Add(settled))}, true, late},
-		{"idle, and heard soon after", nil, []heartbeat.Report{heard(beat("a", 0, nil), early, late.Add(settled-time.Second))}, false, start},
-		{"busy, and heard long after", nil, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late.Add(settled))}, false, early},
+		{"all later", []Load{a}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), late, late)}, true, holds},
+		{"an Envoy whose word may have been under way", []Load{{Received: onTime}, a}, nil, false, start},
+		{"an Envoy a little later", []Load{{Received: onTime.Add(1)}, a}, nil, true, start.Add(1)},
+		{"a router earlier", []Load{a}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late)}, false, early},
+		{"a router whose Envoy speaks", []Load{a}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), start.Add(1), late)}, true, start.Add(1)},
+		{"a router whose Envoy is silent", []Load{a}, []heartbeat.Report{heard(beat("b", 1, on{"p": 1}), atOnce, late)}, false, start},
+		{"the same a little later", []Load{a}, []heartbeat.Report{heard(beat("b", 1, on{"p": 1}), atOnce.Add(1), late)}, true, start.Add(1)},
+		{"a router that does not say where", []Load{a}, []heartbeat.Report{heard(beat("", 1, nil), late, late)}, false, late.Add(-beatUnderWay)},
+		{"idle, and heard long after", []Load{a}, []heartbeat.Report{heard(beat("a", 0, nil), early, late)}, true, late.Add(-settled)},
+		{"idle, and heard soon after", []Load{a}, []heartbeat.Report{heard(beat("a", 0, nil), early, start.Add(settled))}, false, start},
+		{"busy, and heard long after", []Load{a}, []heartbeat.Report{heard(beat("a", 1, on{"p": 1}), early, late)}, false, early},
 	}
 	for _, row := range tests {
 		known, asOf := Known(row.loads, row.beats, start)

@@ -72,12 +72,12 @@ func TestHandOverBetweenReplicas(t *testing.T) {
 	now = now.Add(time.Second)
 	hear("10.0.0.3", true, 0, 1, now)
 	hear("10.0.0.2", false, 6*time.Second, 3, now)
-	w.want("connected to the third", "p", now.Add(-transit-1), now, 1, true)
-	w.want("no share is taken for younger than it may be", "p", now.Add(-transit), now, 1, false)
+	w.want("connected to the third", "p", now.Add(-transit-loadUnderWay-1), now, 1, true)
+	w.want("no share is taken for younger than it may be", "p", now.Add(-transit-loadUnderWay), now, 1, false)
 	now = now.Add(3 * time.Second)
 	w.store.Reported(stream("a", 1), now, nil)
 	hear("10.0.0.3", false, 3*time.Second, 1, now)
-	w.want("connected here", "p", now.Add(-1), now, 0, true)
+	w.want("connected here", "p", now.Add(-loadUnderWay-1), now, 0, true)
 }
 
 func TestBadSharesAreRefusedAsAWhole(t *testing.T) {

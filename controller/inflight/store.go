@@ -112,13 +112,21 @@ func (s *Store) loads(now time.Time) []Load {
 	return out
 }
 
-// Activity sums up what is known of a function: InFlight is merged, and Last
-// is the newest heartbeat, or the newest load report that names one of its
-// pods, which keeps the function alive in the same way.
+// lostAfter is how old a load may be that a function is scaled by: longer than
+// an Envoy takes to begin another stream, several times. The last word of an
+// Envoy that is gone for good must not make its successor's requests count
+// twice for minutes; its pods are still not taken for empty.
+const lostAfter = 30 * time.Second
+
+// Activity sums up what is known of a function: InFlight is merged, without
+// the last words of Envoys that are lost, and Last is the newest heartbeat, or
+// the newest load report that names one of its pods, which keeps the function
+// alive in the same way.
 func (s *Store) Activity(key fn.Key, now time.Time) heartbeat.Activity {
 	a := s.cfg.Heartbeats.Activity(key, now)
 	all, uids := s.loads(now), s.uids(key)
-	a.InFlight = Function(uids, all, s.cfg.Heartbeats.Reports(key, now))
+	present := slices.DeleteFunc(slices.Clone(all), func(l Load) bool { return now.Sub(l.Received) > lostAfter })
+	a.InFlight = Function(uids, present, s.cfg.Heartbeats.Reports(key, now))
 	for _, uid := range uids {
 		if at, ok := named(all, uid); ok && at.After(a.Last) {
 			a.Last = at
@@ -170,9 +178,9 @@ func (s *Store) Forget(key fn.Key) { s.cfg.Heartbeats.Forget(key) }
 // InFlightSince is the number of requests in progress on a pod, whatever its
 // state. It is known only if every Envoy that is connected, or not lost for
 // longer than the expiry, and every live router of the pod's function has
-// spoken later than since, and says where its requests are. Pods that are not
-// in the view are unknown, and in the protection period after the start all
-// are. asOf is when the oldest of those words came; zero where nobody speaks.
+// spoken later than since, and says where its requests are: see Known. Pods
+// that are not in the view are unknown, and in the protection period after the
+// start all are. asOf is as of when that is known; zero where nobody speaks.
 func (s *Store) InFlightSince(uid string, since time.Time) (n int, known bool, asOf time.Time) {
 	return s.since(uid, since, time.Now())
 }

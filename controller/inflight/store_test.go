@@ -14,17 +14,20 @@ import (
 	"skipper/xds/loads"
 )
 
+// before is when whatever is said at the start is known of.
+var before = start.Add(-time.Minute)
+
 func TestReportOfAFormerPodIsNotCreditedToTheNextAtItsAddress(t *testing.T) {
 	w := newWorld(t)
 	was, is := apart("10.0.0.1")
 	w.add(was, is)
 	w.store.Reported(stream("a", 1), start, []loads.Busy{busy(was, 2)})
-	w.want("former", was.UID, start.Add(-1), start, 2, true)
-	w.want("next", is.UID, start.Add(-1), start, 0, true)
+	w.want("former", was.UID, before, start, 2, true)
+	w.want("next", is.UID, before, start, 0, true)
 
 	w.addresses.Observe(pool.Event{Kind: pool.Removed, Old: &was})
 	w.store.Reported(stream("a", 1), start, []loads.Busy{busy(was, 2), busy(is, 1)})
-	w.want("next, after the former has gone", is.UID, start.Add(-1), start, 1, true)
+	w.want("next, after the former has gone", is.UID, before, start, 1, true)
 	if _, unknown := w.store.state(start); unknown != 1 {
 		t.Errorf("%d unknown addresses, want the former's", unknown)
 	}
@@ -71,12 +74,12 @@ func TestKilledExtprocDoesNotCountOnTop(t *testing.T) {
 	w.add(p)
 	w.beat("x", "a", start, on{"p": 2})
 	w.store.Reported(stream("a", 1), start, []loads.Busy{busy(p, 2)})
-	w.want("both", "p", start.Add(-1), start, 2, true)
+	w.want("both", "p", before, start, 2, true)
 	after := start.Add(timeout + time.Second)
 	w.store.Reported(stream("a", 1), after, []loads.Busy{busy(p, 1)})
 	w.want("its heartbeat has expired, the request runs", "p", start, after, 1, true)
-	w.store.Reported(stream("a", 1), after.Add(1e9), nil)
-	w.want("ended", "p", after, after.Add(1e9), 0, true)
+	w.store.Reported(stream("a", 1), after.Add(2e9), nil)
+	w.want("ended", "p", after, after.Add(2e9), 0, true)
 }
 
 func TestKnownNeedsEveryEnvoyAndEveryRouterToHaveSpokenLater(t *testing.T) {
@@ -118,7 +121,7 @@ func TestLoadKeepsAFunctionAlive(t *testing.T) {
 	key, p := fn.KeyOf(function), instance("p", "10.0.0.1")
 	w.add(p)
 	w.beat("x", "", start, on{"p": 1})
-	later := start.Add(time.Minute)
+	later := start.Add(50 * time.Second)
 	w.store.Reported(stream("a", 1), later, []loads.Busy{busy(p, 2)})
 	a := w.store.Activity(key, later)
 	if a.InFlight != 3 || !a.Last.Equal(later) || a.Routers != 1 || a.Function == nil {
@@ -134,7 +137,14 @@ func TestLoadKeepsAFunctionAlive(t *testing.T) {
 	if n, known := w.store.InFlightOf(key, "p", later); n != 1 || !known {
 		t.Errorf("%d, %v", n, known)
 	}
+	w.store.Reported(stream("a", 1), later, []loads.Busy{busy(p, 2)})
+	long := later.Add(lostAfter + 1)
+	if a := w.store.Activity(key, long); a.InFlight != 1 || !a.Last.Equal(later) {
+		t.Errorf("activity by the last word of a lost Envoy %+v", a)
+	}
+	w.want("but the pod is not empty", "p", start, long, 3, false)
 	w.store.Forget(key)
+	w.store.Reported(stream("a", 1), later, nil)
 	if _, ok := w.store.Named(key, "p", later); ok {
 		t.Error("named after Forget")
 	}
