@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 func lossSettings(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{
-		"SKIPPER_HEARTBEAT_TIMEOUT": "20s", "SKIPPER_SCALE_INTERVAL": "1s", "SKIPPER_HPA_DOWNSCALE_STABILIZATION": "5s",
+		"SKIPPER_HEARTBEAT_TIMEOUT": "15s", "SKIPPER_SCALE_INTERVAL": "1s", "SKIPPER_HPA_DOWNSCALE_STABILIZATION": "5s",
 		"SKIPPER_DRAIN_TIMEOUT": drainTimeout(t).String(),
 	}
 }
@@ -45,6 +46,7 @@ func drainTimeout(t *testing.T) time.Duration {
 func TestNoRequestIsLostWhenPods(t *testing.T) {
 	w := newWorld(t)
 	w.withController(t, lossSettings(t))
+	var all sync.WaitGroup
 	for name, story := range map[string]func(*testing.T, *world){
 		"are scaled down":             scaleDownStory,
 		"get another template":        rolloutStory,
@@ -54,12 +56,12 @@ func TestNoRequestIsLostWhenPods(t *testing.T) {
 		"turn unready":                flapStory,
 		"answer longer than timeouts": patientStory,
 		"drain longer than they may":  endlessStory,
+		"lose their extproc":          deadExtprocStory,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			story(t, w)
-		})
+		// All at once, however many tests are parallel: the longest decides.
+		all.Go(func() { t.Run(name, func(t *testing.T) { story(t, w) }) })
 	}
+	all.Wait()
 }
 
 // tenants are functions with a fixed number of instances each.

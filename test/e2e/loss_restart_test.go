@@ -5,10 +5,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,11 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	skipperpb "skipper/proto"
-	"skipper/proto/reason"
 )
-
-// extprocWebPort serves extproc's metrics.
-const extprocWebPort = "8081"
 
 // Skipper's own parts are restarted in order under requests of every kind, and none is lost. Not parallel: everybody
 // uses these parts.
@@ -76,14 +68,13 @@ func gatewayStory(t *testing.T, p *pool, functions []*skipperpb.Function) {
 	}
 	tl := p.underLoad(t, functions, func(int) {
 		second := p.otherGateway(t, first)
+		p.waitExtproc(t, second, "requests in progress", func(n int) bool { return n > 0 })
 		if err := p.kube.CoreV1().Pods(systemNamespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s gateway %s is deleted", time.Now().Format(time.TimeOnly), second.Name)
-		if err := p.waitRollout(t.Context(), systemNamespace, gatewayName); err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s gateway %s is replaced", time.Now().Format(time.TimeOnly), second.Name)
+		p.waitReplaced(t, second)
+		t.Logf("%s gateway %s is gone, and another takes its place", time.Now().Format(time.TimeOnly), second.Name)
 	})
 	tl.wantNoLoss(t, never)
 }
@@ -110,108 +101,17 @@ func (w *world) otherGateway(t *testing.T, first *corev1.Pod) *corev1.Pod {
 	return nil
 }
 
-// An extproc that is killed, or stopped alone, cuts nothing that runs: it loses what it has not answered yet, and what
-// comes until it is back. A pod lives as long as Envoy reports a request in progress on it, and afterwards every count
-// is back at zero. A second gateway is used for it, by its own address, so that the first stays as it is.
-func TestExtprocDiesUnderRequests(t *testing.T) {
-	w := newWorld(t)
-	first := w.systemPod(t, gatewayName)
-	afterwards(t, "go back to one gateway", func(ctx context.Context) error { return w.scaleGateway(ctx, 1) })
-	if err := w.scaleGateway(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
-	w.withController(t, lossSettings(t))
-	second := w.otherGateway(t, first)
-	skipUnlessNode(t, second.Status.HostIP)
-	direct := *w
-	direct.gateway = "http://" + net.JoinHostPort(second.Status.PodIP, gatewayPort)
-	for _, row := range []struct {
-		name   string
-		signal syscall.Signal
-	}{{"killed", syscall.SIGKILL}, {"stopped", syscall.SIGTERM}} {
-		t.Run(row.name, func(t *testing.T) { deadExtprocStory(t, &direct, second, row.signal) })
-	}
-}
-
-// deadExtprocStory ends extproc under traffic, and beside it under one WebSocket which is alone on its function.
-func deadExtprocStory(t *testing.T, w *world, gateway *corev1.Pod, signal syscall.Signal) {
-	p := w.newPool(t, 4)
-	functions := p.tenants(lossInstances)
-	tl := newTally()
-	lone := startTraffic(t, p, tl, []*skipperpb.Function{p.function("lone")}, mix{senders: map[kind]int{socket: 1}, shortest: 45 * time.Second, once: true})
-	tr := startTraffic(t, p, tl, functions, lossExtent(t).mix)
-	for _, f := range functions {
-		p.waitServing(t, f, lossInstances)
-	}
-	was := p.extprocRestarts(t, gateway)
-	began := time.Now()
-	if err := syscall.Kill(processOf(t, gateway, "extproc").pid, signal); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "extproc to be ready again", func() (bool, string) {
-		n, ready := p.extprocState(t, gateway)
-		return n > was && ready, fmt.Sprint(n, " restarts, ready ", ready)
-	})
-	back := time.Now()
-	seen := tl.count()
-	eventually(t, "requests afterwards", func() (bool, string) { return tl.count() >= seen+afterRestart, fmt.Sprint(tl.count()) })
-	tr.stop()
-	lone.wait()
-	tl.wantNoLoss(t, whileAway(began, back))
-	tl.wantNoneDeletedUnder(t, p.pods)
-	p.waitForgotten(t)
-	p.waitExtprocIdle(t, gateway)
-}
-
-// whileAway excuses what reached Envoy while its extproc was away: answered at once, with a word. What had an answer
-// already is not excused.
-func whileAway(from, to time.Time) func(outcome) string {
-	return func(o outcome) string {
-		refused := o.reason == reason.NoInstance || o.reason == reason.ShuttingDown || o.reason == reason.ControllerUnavailable
-		if o.pod == "" && o.status == http.StatusServiceUnavailable && refused && o.ended.After(from) && o.began.Before(to.Add(time.Second)) {
-			return "refused while extproc was away: " + string(o.reason)
-		}
-		return ""
-	}
-}
-
-func (w *world) extprocRestarts(t *testing.T, gateway *corev1.Pod) int32 {
+// waitReplaced waits until a gateway is gone and there are two again.
+func (w *world) waitReplaced(t *testing.T, old *corev1.Pod) {
 	t.Helper()
-	n, _ := w.extprocState(t, gateway)
-	return n
-}
-
-func (w *world) extprocState(t *testing.T, gateway *corev1.Pod) (restarts int32, ready bool) {
-	t.Helper()
-	p, err := w.kube.CoreV1().Pods(systemNamespace).Get(t.Context(), gateway.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range p.Status.ContainerStatuses {
-		if s.Name == "extproc" {
-			return s.RestartCount, s.Ready
-		}
-	}
-	t.Fatalf("gateway %s has no extproc", gateway.Name)
-	return 0, false
-}
-
-// waitExtprocIdle waits until extproc counts no request in progress.
-func (w *world) waitExtprocIdle(t *testing.T, gateway *corev1.Pod) {
-	t.Helper()
-	eventually(t, "no request in progress in extproc's books", func() (bool, string) {
-		text, err := w.kube.CoreV1().Pods(systemNamespace).ProxyGet("http", gateway.Name, extprocWebPort, "/metrics", nil).DoRaw(t.Context())
-		if err != nil {
-			return false, err.Error()
-		}
-		for line := range strings.Lines(string(text)) {
-			if value, ok := strings.CutPrefix(line, "skipper_extproc_in_flight_requests "); ok {
-				if strings.HasPrefix(value, "-") {
-					t.Errorf("%s requests in progress", strings.TrimSpace(value))
-				}
-				return strings.TrimSpace(value) == "0", line
+	eventually(t, "another gateway in place of "+old.Name, func() (bool, string) {
+		pods := w.systemPods(t, gatewayName)
+		ready := 0
+		for _, p := range pods {
+			if p.UID != old.UID && isReady(&p) {
+				ready++
 			}
 		}
-		return false, "no gauge in " + string(text)
+		return ready == 2 && len(pods) == 2, fmt.Sprint(ready, " ready of ", len(pods))
 	})
 }

@@ -159,6 +159,9 @@ func deletedAt(e entry) (time.Time, bool) {
 // longForm is the variable that makes each loss test go on until that many requests are counted, with heavier traffic.
 const longForm = "SKIPPER_E2E_LOSS_REQUESTS"
 
+// lossRequests is the least in the short form.
+const lossRequests = 500
+
 // extent is how much a loss test does.
 type extent struct {
 	requests int // at least, in whole rounds
@@ -168,7 +171,7 @@ type extent struct {
 // lossExtent is the short form for every day, or the long one.
 func lossExtent(t *testing.T) extent {
 	t.Helper()
-	short := extent{requests: 500, mix: mix{
+	short := extent{requests: lossRequests, mix: mix{
 		senders: map[kind]int{get: 3, stream: 2, socket: 1, upload: 1}, pause: 100 * time.Millisecond,
 		shortest: 20 * time.Second, longest: 25 * time.Second,
 	}}

@@ -48,7 +48,7 @@ const (
 // mix is what runs at a time for each tenant.
 type mix struct {
 	senders map[kind]int
-	// pause is between two requests of one sender; streams and WebSockets follow each other at once.
+	// pause is between two requests of one sender; streams and WebSockets follow each other at once, if they went well.
 	pause time.Duration
 	// Streams and WebSockets take between shortest and longest.
 	shortest, longest time.Duration
@@ -109,11 +109,12 @@ func (tr *traffic) repeat(ctx context.Context, k kind, f *skipperpb.Function) {
 	ticker := time.NewTicker(max(tr.mix.pause, time.Millisecond))
 	defer ticker.Stop()
 	for ctx.Err() == nil {
-		tr.tally.add(tr.send(context.WithoutCancel(ctx), k, f))
+		o := tr.send(context.WithoutCancel(ctx), k, f)
+		tr.tally.add(o)
 		if tr.mix.once {
 			return
 		}
-		if k == get || k == upload {
+		if k == get || k == upload || o.err != nil {
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():

@@ -189,13 +189,18 @@ func (w *world) prepare(ctx context.Context) error {
 	if err := w.sweep(ctx, suiteLabel); err != nil {
 		return fmt.Errorf("remove what an earlier run left: %w", err)
 	}
+	now := int64(0)
+	err := w.kube.CoreV1().Pods(systemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: suiteLabel})
+	if err != nil {
+		return fmt.Errorf("remove gateways that an earlier run left: %w", err)
+	}
 	for _, d := range [][2]string{{systemNamespace, controllerName}, {systemNamespace, gatewayName}, {functionNamespace, modelPool}} {
 		if err := w.waitRollout(ctx, d[0], d[1]); err != nil {
 			return err
 		}
 	}
 	var last answer
-	err := poll(ctx, func() bool {
+	err = poll(ctx, func() bool {
 		last = w.send(w.request(ctx, http.MethodGet, nil, "/healthz", nil))
 		return last.status == http.StatusOK
 	})
