@@ -24,6 +24,8 @@ import (
 const (
 	// OK is an answer of the right pod, all of it.
 	OK = "ok"
+	// Strayed is an answer of a pod that nobody has.
+	Strayed = "answered by nobody's pod"
 	// left is a request that the end of the run has cut.
 	left = "run over"
 )
@@ -128,8 +130,13 @@ func (c *Client) askHTTP(ctx context.Context, base, path string) string {
 	if res.StatusCode != http.StatusOK {
 		return refused(res)
 	}
-	c.check(base, path, res.Header.Get(HeaderTenant), res.Header.Get(HeaderUID), res.Header.Get(HeaderRequest))
-	return c.read(base, path, res.Body)
+	tenant := res.Header.Get(HeaderTenant)
+	c.check(base, path, tenant, res.Header.Get(HeaderUID), res.Header.Get(HeaderRequest))
+	outcome := c.read(base, path, res.Body)
+	if outcome == OK && tenant == "" {
+		return Strayed
+	}
+	return outcome
 }
 
 // read checks every line of an answer.
@@ -181,7 +188,7 @@ func (c *Client) checkText(base, path string, text []byte) {
 	c.check(base, path, i.Tenant, i.UID, i.Request)
 }
 
-// check is what the run is for. That nobody's pod answered is told by the pod.
+// check is what the run is for.
 func (c *Client) check(base, path, tenant, uid, request string) {
 	if tenant != c.Tenant && tenant != "" || uid == "" {
 		c.Ledger.Violation(request, fmt.Sprintf("%q asked %s%s and was answered by %q, pod %s, request %s", c.Tenant, base, path, tenant, uid, request), "")

@@ -24,7 +24,7 @@ const oneshotClients = 24
 // extproc, controllers and Envoy are killed; no pod serves two, and none is left
 // in the end.
 func TestOneshots(t *testing.T) {
-	w := newWorld(t, options{controllers: 3, gateways: 2, images: map[Image]int{Guarded: oneshotClients}, seed: *seed})
+	w := newWorld(t, usual(t, map[Image]int{Guarded: oneshotClients}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var sending, storm sync.WaitGroup
 	transport := &http.Transport{MaxIdleConnsPerHost: oneshotClients}
@@ -59,7 +59,7 @@ func (w *world) oneshotClient(i int, transport *http.Transport) *Client {
 	}
 	c := &Client{
 		Tenant: f.GetTenant(), Function: string(fn.Marshal(f)), HTTP: &http.Client{Transport: transport}, Ledger: w.ledger,
-		Rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))), Think: 200 * time.Millisecond, Idle: 4 * time.Second,
+		Rand: rand.New(rand.NewPCG(*seed, uint64(100+i))), Think: 200 * time.Millisecond, Idle: 4 * time.Second,
 	}
 	for _, g := range w.gateways {
 		c.Gateways = append(c.Gateways, g.url)

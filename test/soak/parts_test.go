@@ -59,7 +59,7 @@ func (w *world) startControllers(config *rest.Config, dir string, n int) {
 			"--kubeconfig", kubeconfig, "--namespace", w.home, "--function-namespaces", w.field,
 			"--paseto-private-key-file", filepath.Join(dir, "key.pem"), "--controller-selector", "app.kubernetes.io/name=hollow-controller",
 			"--heartbeat-timeout", beatTimeout.String(), "--hpa-downscale-stabilization=1s", "--scale-interval=1s",
-			"--function-assign-timeout=2s", "--drain-timeout", drainTimeout.String(), "--table-staleness", staleness.String(),
+			"--function-assign-timeout=2s", "--drain-timeout", drainTimeout.String(), "--table-staleness", w.options.controllerStaleness.String(),
 		)
 		w.controllers = append(w.controllers, r)
 		if err := r.Start(); err != nil {
@@ -132,7 +132,7 @@ func (w *world) startGateway(i int) {
 		"--insecure-plaintext", "--controller-service-host", g.toProc.Addr().IP.String(), "--controller-port", fmt.Sprint(controllerRPC),
 		"--listen", filepath.Join(sockets, "extproc.sock"), "--web-host=127.0.0.1", "--web-port", fmt.Sprint(ports[2]),
 		"--router-ip", g.toProc.Addr().IP.String(), "--envoy-node-id", id, "--heartbeat-interval=1s",
-		"--hold-timeout", holdTimeout.String(), "--table-staleness", staleness.String(), "--lost-lease", drainTimeout.String(),
+		"--hold-timeout", holdTimeout.String(), "--table-staleness", w.options.extprocStaleness.String(), "--lost-lease", drainTimeout.String(),
 	)
 	g.envoy = w.process(id+"-envoy", envoytest.Find(w.t), "-c", w.writeBootstrap(g, id, sockets, ports),
 		"--disable-hot-restart", "--concurrency", "1", "--service-node", id, "--service-cluster", "soak")
@@ -158,7 +158,6 @@ func (w *world) writeBootstrap(g *gateway, id, sockets string, ports []uint16) s
 	c.Admin, c.Extproc = filepath.Join(sockets, "admin.sock"), filepath.Join(sockets, "extproc.sock")
 	c.HoldTimeout, c.StreamIdleTimeout = holdTimeout, 2*patience
 	c.ControllerHost, c.ControllerPort, c.ControllerPlaintext = g.toEnvoy.Addr().IP.String(), controllerRPC, true
-	c.LoadReports = *loadReports
 	b, err := envoy.Bootstrap(c)
 	if err != nil {
 		w.t.Fatal(err)

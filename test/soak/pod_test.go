@@ -167,9 +167,9 @@ func TestOwnPodIsNone(t *testing.T) {
 
 func TestNobodysPodIsAStray(t *testing.T) {
 	s := newStand(t, Plain)
-	s.ask("a", "uid", pathQuick)
-	if n := s.ledger.visits["plain image: stray"]; n != 1 || len(s.told) > 0 {
-		t.Errorf("%d strays, violations %q", n, s.told)
+	got := s.ask("a", "uid", pathQuick)
+	if n := s.ledger.visitsOf("plain image: stray"); got[0] != Strayed || n != 1 || len(s.told) > 0 {
+		t.Errorf("outcome %q, %d strays, violations %q", got, n, s.told)
 	}
 }
 

@@ -19,13 +19,12 @@ import (
 )
 
 var (
-	length      = flag.Duration("soak.time", time.Minute, "how long tenants send requests")
-	images      = flag.String("soak.images", "guarded,plain", "images of pods, separated by commas")
-	seed        = flag.Uint64("soak.seed", 1, "seed of clients and chaos")
-	oneshots    = flag.Int("soak.oneshots", 300, "how many pods serve a oneshot request")
-	logs        = flag.String("soak.logs", "", "folder that keeps the logs of all programs")
-	race        = flag.Bool("soak.race", false, "build controller and extproc with the race detector")
-	loadReports = flag.Bool("soak.load-reports", false, "have Envoy report its load to the controllers")
+	length   = flag.Duration("soak.time", time.Minute, "how long tenants send requests")
+	images   = flag.String("soak.images", "guarded,plain", "images of pods, separated by commas")
+	seed     = flag.Uint64("soak.seed", 1, "seed of clients and chaos")
+	oneshots = flag.Int("soak.oneshots", 300, "how many pods serve a oneshot request")
+	logs     = flag.String("soak.logs", "", "folder that keeps the logs of all programs")
+	race     = flag.Bool("soak.race", false, "build controller and extproc with the race detector")
 )
 
 func TestMain(m *testing.M) {
@@ -48,7 +47,7 @@ func TestIsolation(t *testing.T) {
 		pools[Image(name)] = 8 / (1 + strings.Count(*images, ","))
 		names = append(names, Image(name))
 	}
-	w := newWorld(t, options{controllers: 3, gateways: 2, images: pools, seed: *seed})
+	w := newWorld(t, usual(t, pools))
 	ctx, cancel := context.WithTimeout(t.Context(), *length)
 	defer cancel()
 	var running sync.WaitGroup
@@ -82,7 +81,7 @@ func (w *world) client(i int, image Image, transport *http.Transport) *Client {
 	}
 	c := &Client{
 		Tenant: f.GetTenant(), Function: string(fn.Marshal(f)), HTTP: &http.Client{Transport: transport}, Ledger: w.ledger,
-		Rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))), Think: 40 * time.Millisecond, Busy: 30 * time.Second, Idle: 6 * time.Second,
+		Rand: rand.New(rand.NewPCG(*seed, uint64(100+i))), Think: 40 * time.Millisecond, Busy: 30 * time.Second, Idle: 6 * time.Second,
 	}
 	for _, g := range w.gateways {
 		c.Gateways = append(c.Gateways, g.url)

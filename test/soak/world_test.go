@@ -38,7 +38,6 @@ const (
 	beatTimeout   = 6 * time.Second
 	drainTimeout  = 15 * time.Second
 	holdTimeout   = 5 * time.Second
-	addresses     = 64
 	start         = 2 * time.Minute // bounds every wait; it says nothing about how fast Skipper is
 	glance        = 100 * time.Millisecond
 	controllerWeb = 18080
@@ -51,12 +50,26 @@ type options struct {
 	// images and how many unassigned pods each has.
 	images map[Image]int
 	seed   uint64
+	// addresses of pods.
+	addresses int
+	// controllerStaleness and extprocStaleness are --table-staleness of each.
+	controllerStaleness, extprocStaleness time.Duration
+	// tell is told of violations.
+	tell func(string)
+}
+
+// usual is the world of the long runs.
+func usual(t *testing.T, images map[Image]int) options {
+	return options{
+		controllers: 3, gateways: 2, images: images, seed: *seed, addresses: 64,
+		controllerStaleness: staleness, extprocStaleness: staleness, tell: func(s string) { t.Error(s) },
+	}
 }
 
 // world is real parts around a range of addresses that is too small.
 type world struct {
 	t           *testing.T
-	seed        uint64
+	options     options
 	kube        kubernetes.Interface
 	home, field string // namespaces of controllers and of pods
 	node        *hollow.Node
@@ -76,15 +89,15 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	config.QPS, config.Burst = -1, 0
 	w := &world{
-		t: t, seed: o.seed, kube: kubernetes.NewForConfigOrDie(config), addresses: NewAddresses(addresses),
+		t: t, options: o, kube: kubernetes.NewForConfigOrDie(config), addresses: NewAddresses(o.addresses),
 		network: fmt.Sprintf("127.%d.%d", 100+rand.IntN(100), rand.IntN(256)),
 	}
-	w.ledger = NewLedger(func(s string) { t.Error(s) }, w.addresses.Past)
+	w.ledger = NewLedger(o.tell, w.addresses.Past)
 	w.home, w.field = w.namespace("skipper-soak-home-"), w.namespace("skipper-soak-")
 	w.startNode()
 	dir := t.TempDir()
 	key := w.writeKey(filepath.Join(dir, "key.pem"))
-	w.startKubelet(key, o)
+	w.startKubelet(key)
 	w.startControllers(config, dir, o.controllers)
 	for i := range o.gateways {
 		w.startGateway(i)
@@ -164,18 +177,18 @@ func (w *world) writeKey(path string) ed25519.PublicKey {
 }
 
 // startKubelet makes the pools too: one for each image, named after it.
-func (w *world) startKubelet(key ed25519.PublicKey, o options) {
+func (w *world) startKubelet(key ed25519.PublicKey) {
 	w.t.Helper()
 	port := envoytest.FreePorts(w.t, 1)[0]
 	w.kubelet = NewKubelet(KubeletConfig{
 		Kube: w.kube, Node: w.node, Namespace: w.field, Port: port, Keys: []ed25519.PublicKey{key},
-		Addresses: w.addresses, Visit: w.ledger.Visit, Seed: w.seed,
+		Addresses: w.addresses, Visit: w.ledger.Visit, Seed: w.options.seed,
 		Problem: func(err error) { w.t.Logf("kubelet: %v", err) },
 	})
 	w.background(w.kubelet.Run)
 	// The kubelet lets pods go, so they must be gone before it is.
 	w.afterwards(w.emptyField)
-	for image, n := range o.images {
+	for image, n := range w.options.images {
 		d := w.node.Pool(string(image), int32(n), int32(port))
 		d.Namespace = w.field
 		grace := int64(1)
