@@ -36,23 +36,26 @@ func TestBatches(t *testing.T) {
 	usages := []table.Usage{
 		{Function: function("b"), Total: 3, InFlight: map[string]uint32{"u1": 1, "u2": 2}},
 		{Function: function("just-idle"), Idle: 15 * time.Second},
+		{Function: function("failing"), Idle: time.Hour, Failures: map[string]uint32{"u4": 2}},
 		{Function: function("idle"), Idle: 15*time.Second + 1},
 		{Function: function("a"), Idle: time.Hour, Total: 1, InFlight: map[string]uint32{"u3": 1}},
 	}
 	beat := func(tenant string, n uint32, by map[string]uint32) *skipperpb.Heartbeat {
 		return &skipperpb.Heartbeat{Function: function(tenant), Timestamp: timestamppb.New(now), InFlightRequests: n, InFlightByInstance: by}
 	}
+	failing := beat("failing", 0, nil)
+	failing.FailuresByInstance = map[string]uint32{"u4": 2}
 	want := []*skipperpb.HeartbeatRequest{{
 		RouterIp: "10.0.0.1", RouterId: "id", EnvoyNodeId: "envoy",
 		Heartbeats: []*skipperpb.Heartbeat{
-			beat("a", 1, map[string]uint32{"u3": 1}), beat("b", 3, map[string]uint32{"u1": 1, "u2": 2}), beat("just-idle", 0, nil),
+			beat("a", 1, map[string]uint32{"u3": 1}), beat("b", 3, map[string]uint32{"u1": 1, "u2": 2}), failing, beat("just-idle", 0, nil),
 		},
 	}}
 	got := Batches(usages, Router{"10.0.0.1", "id", "envoy"}, 5*time.Second, now)
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("batches (-want +got):\n%s", diff)
 	}
-	if got := Batches(usages[2:3], Router{}, 5*time.Second, now); got != nil {
+	if got := Batches(usages[3:4], Router{}, 5*time.Second, now); got != nil {
 		t.Errorf("idle functions make messages: %v", got)
 	}
 }
@@ -133,4 +136,31 @@ func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
+}
+
+func TestFailuresThatDidNotArriveAreToldAgain(t *testing.T) {
+	tab := table.New(table.Options{Now: time.Now()})
+	h := header.Of(function("t"))
+	f := tab.Function(h)
+	tab.Push(&skipperpb.FunctionInstances{Name: h.Name, Version: 1, Instances: []*skipperpb.Instance{{Uid: "u1", Addr: "10.0.0.1:80", Cluster: "c", Version: 1}}}, time.Now())
+	r := &receiver{away: true}
+	o := Options{Client: r, Table: tab, Interval: 5 * time.Second, Beat: func(codes.Code) {}, Logger: zaptest.NewLogger(t)}
+	beat := func() {
+		for _, m := range Batches(tab.Usage(time.Now()), o.Router, o.Interval, time.Now()) {
+			o.send(t.Context(), m)
+		}
+	}
+	f.View().Instances[0].Fail(time.Now(), time.Second)
+	beat()
+	r.away = false
+	f.View().Instances[0].Fail(time.Now(), time.Second)
+	beat()
+	beat()
+	var got []map[string]uint32
+	for _, m := range r.take() {
+		got = append(got, m.GetHeartbeats()[0].GetFailuresByInstance())
+	}
+	if diff := cmp.Diff([]map[string]uint32{{"u1": 2}, nil}, got); diff != "" {
+		t.Errorf("failures (-want +got):\n%s", diff)
+	}
 }
