@@ -252,7 +252,7 @@ func claimsTable(ctx context.Context, teams []*claimTeam) (string, error) {
 func (t *claimTeam) outcomes(ctx context.Context) (map[string]float64, error) {
 	sum := map[string]float64{}
 	for _, c := range t.cluster.Controllers {
-		one, err := c.Metric(ctx, "skipper_controller_claims_total", "outcome")
+		one, err := hollow.Metric(ctx, c.Web(), "skipper_controller_claims_total", "outcome")
 		if err != nil {
 			return nil, err
 		}

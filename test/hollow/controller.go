@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"syscall"
 )
 
 const (
@@ -26,6 +28,8 @@ type ControllerConfig struct {
 	// Kubeconfig and KeyFile are paths.
 	Kubeconfig, KeyFile string
 	Namespace           string
+	// TLSDir holds tls.crt, tls.key and ca.crt; empty is plaintext.
+	TLSDir string
 	// Args are further flags.
 	Args []string
 	Log  io.Writer
@@ -41,10 +45,10 @@ type Controller struct {
 // StartController starts the process; Kill must be called.
 func StartController(ctx context.Context, cfg ControllerConfig) (*Controller, error) {
 	args := append([]string{
-		"--insecure-plaintext", "--host", cfg.IP, "--pod-ip", cfg.IP, "--port", strconv.Itoa(int(cfg.Port)), "--web-port", strconv.Itoa(int(cfg.WebPort)),
+		"--host", cfg.IP, "--pod-ip", cfg.IP, "--port", strconv.Itoa(int(cfg.Port)), "--web-port", strconv.Itoa(int(cfg.WebPort)),
 		"--kubeconfig", cfg.Kubeconfig, "--namespace", cfg.Namespace, "--function-namespaces", cfg.Namespace,
-		"--paseto-private-key-file", cfg.KeyFile, "--controller-selector", controllerLabel + "=" + controllerName, "--insecure-plaintext",
-	}, cfg.Args...)
+		"--paseto-private-key-file", cfg.KeyFile, "--controller-selector", controllerLabel + "=" + controllerName,
+	}, append(trustArgs(cfg.TLSDir), cfg.Args...)...)
 	c := &Controller{cfg: cfg, cmd: exec.CommandContext(ctx, cfg.Binary, args...), done: make(chan struct{})}
 	c.cmd.Env = []string{}
 	c.cmd.Stdout, c.cmd.Stderr = cfg.Log, cfg.Log
@@ -58,6 +62,15 @@ func StartController(ctx context.Context, cfg ControllerConfig) (*Controller, er
 	return c, nil
 }
 
+func trustArgs(dir string) []string {
+	if dir == "" {
+		return []string{"--insecure-plaintext"}
+	}
+	return []string{
+		"--tls-cert-file", filepath.Join(dir, "tls.crt"), "--tls-key-file", filepath.Join(dir, "tls.key"), "--tls-ca-file", filepath.Join(dir, "ca.crt"),
+	}
+}
+
 // Addr is where the controller serves gRPC.
 func (c *Controller) Addr() string {
 	return net.JoinHostPort(c.cfg.IP, strconv.Itoa(int(c.cfg.Port)))
@@ -66,6 +79,17 @@ func (c *Controller) Addr() string {
 // Web is the URL of its metrics and probes.
 func (c *Controller) Web() string {
 	return "http://" + net.JoinHostPort(c.cfg.IP, strconv.Itoa(int(c.cfg.WebPort)))
+}
+
+// Freeze stops the process without ending it: it falls silent, and its
+// connections stay.
+func (c *Controller) Freeze() error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Stop ends the process as an orderly shutdown does, and returns when it has ended.
+func (c *Controller) Stop() error {
+	err := c.cmd.Process.Signal(syscall.SIGTERM)
+	<-c.done
+	return err
 }
 
 // Kill ends the process as kill -9 does, and returns when it has ended. It may

@@ -3,16 +3,13 @@
 package multi_test
 
 import (
-	"bufio"
 	"fmt"
-	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	skipperpb "skipper/proto"
+	"skipper/test/hollow"
 )
 
 // Three controllers, a pool of 300, 300 claims from three clients at once: each
@@ -53,8 +50,12 @@ func claimAll(t *testing.T, w *world, n int) {
 	w.checkOwners(owners)
 	counts := map[string]float64{}
 	for _, c := range w.controllers {
-		for labels, n := range metrics(t, c.Web(), "skipper_controller_claims_total") {
-			counts[strings.TrimSuffix(strings.TrimPrefix(labels, `{outcome="`), `"}`)] += n
+		one, err := hollow.Metric(t.Context(), c.Web(), "skipper_controller_claims_total", "outcome")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for outcome, n := range one {
+			counts[outcome] += n
 		}
 	}
 	t.Logf("%d claims in %s (%.0f/s), patches by outcome: %v", n, took.Round(time.Millisecond), float64(n)/took.Seconds(), counts)
@@ -88,31 +89,12 @@ func (w *world) checkOwners(owners []*skipperpb.Instance) {
 	}
 }
 
-// metrics reads all values of a metric, by its labels as they are written.
-func metrics(t *testing.T, web, name string) map[string]float64 {
-	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	r, err := client.Get(web + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Body.Close() }()
-	out := map[string]float64{}
-	for s := bufio.NewScanner(r.Body); s.Scan(); {
-		key, value, _ := strings.Cut(s.Text(), " ")
-		labels, ours := strings.CutPrefix(key, name)
-		if !ours || labels != "" && labels[0] != '{' {
-			continue
-		}
-		if out[labels], err = strconv.ParseFloat(value, 64); err != nil {
-			t.Fatalf("metric %s: %v", s.Text(), err)
-		}
-	}
-	return out
-}
-
 // gauge reads a metric without labels.
 func gauge(t *testing.T, web, name string) float64 {
 	t.Helper()
-	return metrics(t, web, name)[""]
+	values, err := hollow.Metric(t.Context(), web, name, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[""]
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,6 +29,7 @@ import (
 	"skipper/controller/ring"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
+	"skipper/proto/identity"
 	"skipper/test/hollow"
 	"skipper/test/router"
 )
@@ -40,8 +43,8 @@ const (
 	deployment        = "hollow"
 )
 
-// controllerBinary is built once for all tests.
-var controllerBinary string
+// The programs are built once for all tests.
+var controllerBinary, extprocBinary string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -58,11 +61,11 @@ func buildAndRun(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	controllerBinary = filepath.Join(dir, "controller")
-	build := exec.Command("go", "build", "-o", controllerBinary, "skipper/cmd/controller")
+	controllerBinary, extprocBinary = filepath.Join(dir, "controller"), filepath.Join(dir, "extproc")
+	build := exec.Command("go", "build", "-o", dir, "skipper/cmd/controller", "skipper/cmd/extproc")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return 1, fmt.Errorf("build the controller: %w", err)
+		return 1, fmt.Errorf("build the programs: %w", err)
 	}
 	return m.Run(), nil
 }
@@ -78,10 +81,12 @@ type world struct {
 	node        *hollow.Node
 	pods        *hollow.Pods
 	controllers []*hollow.Controller
-	own         []*corev1.Pod // of the controllers
+	start       []func() *hollow.Controller // of the controllers
+	own         []*corev1.Pod               // of the controllers
 	ips         []string
-	before      hook // sees the controllers' requests to the API server
-	after       hook // sees them when they have been answered
+	creds       credentials.TransportCredentials // of the test's own calls
+	before      hook                             // sees the controllers' requests to the API server
+	after       hook                             // sees them when they have been answered
 }
 
 // hook is a function that may be set while it is in use.
@@ -102,6 +107,7 @@ type options struct {
 	pool, controllers int
 	lag               time.Duration // of the controllers' watches, at most
 	args              []string
+	trust             *trust // nil: plaintext
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -111,7 +117,10 @@ func newWorld(t *testing.T, o options) *world {
 		t.Fatalf("KUBECONFIG names no cluster: %v", err)
 	}
 	config.QPS, config.Burst = -1, 0
-	w := &world{t: t, kube: kubernetes.NewForConfigOrDie(config), pods: hollow.NewPods()}
+	w := &world{t: t, kube: kubernetes.NewForConfigOrDie(config), pods: hollow.NewPods(), creds: insecure.NewCredentials()}
+	if o.trust != nil {
+		w.creds = o.trust.operator(t)
+	}
 	w.makeNamespace()
 	w.makeNode()
 	port := w.serve("0.0.0.0:0", w.pods)
@@ -213,19 +222,31 @@ func (w *world) startControllers(config *rest.Config, o options) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		c, err := hollow.StartController(context.Background(), hollow.ControllerConfig{
-			Binary: controllerBinary, IP: ip, Port: grpcPort, WebPort: webPort,
-			Kubeconfig: kubeconfig, KeyFile: key, Namespace: w.namespace, Args: o.args, Log: log,
+		w.start = append(w.start, func() *hollow.Controller {
+			return w.startController(hollow.ControllerConfig{
+				Binary: controllerBinary, IP: ip, Port: grpcPort, WebPort: webPort, TLSDir: o.trust.dir(identity.Controller),
+				Kubeconfig: kubeconfig, KeyFile: key, Namespace: w.namespace, Args: o.args, Log: log,
+			})
 		})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		w.t.Cleanup(func() {
-			c.Kill()
-			w.keepLog(log)
-		})
-		w.ips, w.controllers = append(w.ips, ip), append(w.controllers, c)
+		w.t.Cleanup(func() { w.keepLog(log) })
+		w.ips, w.controllers = append(w.ips, ip), append(w.controllers, w.start[i]())
 	}
+	w.joinRing(o.controllers)
+}
+
+func (w *world) startController(cfg hollow.ControllerConfig) *hollow.Controller {
+	w.t.Helper()
+	c, err := hollow.StartController(context.Background(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(c.Kill)
+	return c
+}
+
+// joinRing makes the controllers' pods when they are ready.
+func (w *world) joinRing(n int) {
+	w.t.Helper()
 	for i, c := range w.controllers {
 		w.eventually("controller is ready", func() (bool, string) {
 			return httpOK(c.Web() + "/readyz")
@@ -240,7 +261,7 @@ func (w *world) startControllers(config *rest.Config, o options) {
 		client := w.client(c.Addr())
 		w.eventually("all controllers are on the ring", func() (bool, string) {
 			s, err := client.GetClusterState(w.t.Context(), &skipperpb.GetClusterStateRequest{})
-			return err == nil && len(s.GetClusterState().GetControllerIps()) == o.controllers, fmt.Sprint(s.GetClusterState().GetControllerIps(), err)
+			return err == nil && len(s.GetClusterState().GetControllerIps()) == n, fmt.Sprint(s.GetClusterState().GetControllerIps(), err)
 		})
 	}
 }
@@ -293,7 +314,7 @@ func writeKubeconfig(t *testing.T, path, server string) {
 // client calls the controllers at these addresses as a router does.
 func (w *world) client(addrs ...string) skipperpb.ControllerServiceClient {
 	w.t.Helper()
-	conn, err := router.Dial(addrs...)
+	conn, err := router.DialWith(w.creds, addrs...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
