@@ -137,17 +137,24 @@ func TestLoadKeepsAFunctionAlive(t *testing.T) {
 	if n, known := w.store.InFlightOf(key, "p", later); n != 1 || !known {
 		t.Errorf("%d, %v", n, known)
 	}
-	w.store.Reported(stream("a", 1), later, []loads.Busy{busy(p, 2)})
-	long := later.Add(lostAfter + 1)
-	if a := w.store.Activity(key, long); a.InFlight != 1 || !a.Last.Equal(later) {
-		t.Errorf("activity by the last word of a lost Envoy %+v", a)
-	}
-	w.want("but the pod is not empty", "p", start, long, 3, false)
 	w.store.Forget(key)
 	w.store.Reported(stream("a", 1), later, nil)
 	if _, ok := w.store.Named(key, "p", later); ok {
 		t.Error("named after Forget")
 	}
+}
+
+func TestLastWordOfALostEnvoyKeepsPodsButDoesNotScale(t *testing.T) {
+	w := newWorld(t)
+	p := instance("p", "10.0.0.1")
+	w.add(p)
+	w.store.Reported(stream("a", 1), start, []loads.Busy{busy(p, 2)})
+	long := start.Add(lostAfter + 1)
+	w.store.Reported(stream("successor", 2), long, []loads.Busy{busy(p, 1)})
+	if a := w.store.Activity(fn.KeyOf(function), long); a.InFlight != 1 || !a.Last.Equal(long) {
+		t.Errorf("activity %+v", a)
+	}
+	w.want("on the pod", "p", start, long, 3, false)
 }
 
 func TestEnvoysAreBounded(t *testing.T) {

@@ -22,8 +22,9 @@ var mayImport = map[string][]string{
 
 // inTests is what a folder's tests may use besides, each for a stated reason.
 var inTests = map[string][]string{
-	"extproc": {"xds/server", "xds/resource"}, // the client half is tested against the real server half
-	"envoy":   {"xds/..."},                    // the real Envoy is fed by the real control plane
+	"extproc":    {"xds/server", "xds/resource"}, // the client half is tested against the real server half
+	"envoy":      {"xds/..."},                    // the real Envoy is fed by the real control plane
+	"controller": {"envoy/envoytest"},            // load reports are tested with the Envoy that makes them
 }
 
 func TestImportsFollowTheRooms(t *testing.T) {
