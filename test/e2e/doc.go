@@ -12,6 +12,9 @@
 // gateway, by default the node port of the local cluster. Tests that look at processes on the node (memory of extproc,
 // a killed controller, an IPv6 client) are skipped with a reason where the node is another machine.
 //
+// TestNoRequestIsLost... run for minutes, and with SKIPPER_E2E_LOSS_REQUESTS=20000 until each story has seen that many
+// requests under heavier traffic (about half an hour in all; give -timeout 60m).
+//
 // Each test makes pools of its own in namespace functions, with the image and key of the pool echo, and removes them.
 // Tests that disturb a part of Skipper itself are not parallel, so they run before all others and alone. What a failed
 // run leaves behind, the next one removes. After a failure the last lines of every Skipper container are printed once.

@@ -246,22 +246,37 @@ func evictionStory(t *testing.T, w *world) {
 	tl.wantNoLoss(t, never)
 }
 
-// Instances are killed without a word. What they were working on is told apart; everything else is served.
+// Instances are killed without a word: one of each tenant by the API, one by a crash of its program, which the kubelet
+// starts anew in the same pod. What they were working on is told apart; everything else is served by others.
 func killStory(t *testing.T, w *world) {
 	p := w.newPool(t, 4)
 	functions := p.tenants(lossInstances)
-	dead := map[types.UID]bool{}
+	dead := deaths{}
 	tl := p.underLoad(t, functions, func(int) {
 		for _, f := range functions {
-			for _, e := range p.serving(f) {
-				now := int64(0)
-				dead[e.pod.UID] = true
-				p.remove(t, e, metav1.DeleteOptions{GracePeriodSeconds: &now})
-				p.waitServing(t, f, lossInstances, e)
-			}
+			e := p.serving(f)[0]
+			now := int64(0)
+			dead[e.pod.UID] = time.Now()
+			p.remove(t, e, metav1.DeleteOptions{GracePeriodSeconds: &now})
+			p.waitServing(t, f, lossInstances, e)
+
+			e = p.serving(f)[0]
+			dead[e.pod.UID] = time.Now()
+			processOf(t, e.pod, "echo").kill(t)
+			p.waitRestarted(t, e)
+			p.waitServing(t, f, lossInstances)
 		}
 	})
-	tl.wantNoLoss(t, killed(dead))
+	tl.wantNoLoss(t, dead.excuse)
+}
+
+// waitRestarted waits until the kubelet has started a pod's container anew, or somebody removed the pod.
+func (p *pool) waitRestarted(t *testing.T, was entry) {
+	t.Helper()
+	eventually(t, "a new start of pod "+was.pod.Name, func() (bool, string) {
+		e, _ := p.pods.entry(was.pod.UID)
+		return e.gone || restarts(e) > restarts(was) && isReady(e.pod), p.pods.String()
+	})
 }
 
 // Instances turn unready and ready again. New requests may go elsewhere, and the instances may be replaced; but what
