@@ -30,6 +30,9 @@ type config struct {
 	webHost    string
 	webPort    uint16
 
+	lifecyclePort uint16 // 0: none
+	envoyAdmin    string
+
 	routerIP, envoyNodeID, zone string
 
 	heartbeatInterval time.Duration
@@ -59,7 +62,7 @@ type config struct {
 func defaults() *config {
 	return &config{
 		controllerPort: 50051,
-		listen:         "/run/skipper/extproc.sock", socketMode: "0666", webHost: "0.0.0.0", webPort: 8081,
+		listen:         "/run/skipper/extproc.sock", socketMode: "0666", webHost: "0.0.0.0", webPort: 8081, envoyAdmin: "127.0.0.1:9901",
 		heartbeatInterval: 5 * time.Second,
 		holdTimeout:       30 * time.Second, holdPerFunction: 1000, holdPerTenant: 2000, holdTotal: 10_000,
 		attempts: 6, backoff: 100 * time.Millisecond, maxBackoff: 5 * time.Second, quarantine: 10 * time.Second,
@@ -78,6 +81,8 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.socketMode, "socket-mode", c.socketMode, "permissions of the socket, octal `mode`: Envoy may run as another user")
 	fs.StringVar(&c.webHost, "web-host", c.webHost, "`IP` to serve /metrics, /healthz and /readyz on")
 	fs.Uint16Var(&c.webPort, "web-port", c.webPort, "`port` to serve /metrics, /healthz and /readyz on; 0 is any")
+	fs.Uint16Var(&c.lifecyclePort, "lifecycle-port", 0, "`port` on --web-host for preStop hooks: GET /drain answers when Envoy has no request in progress; let nobody but the kubelet reach it; 0 is none")
+	fs.StringVar(&c.envoyAdmin, "envoy-admin", c.envoyAdmin, "Envoy's admin interface, asked by /drain: the absolute path of a socket, or `ip:port`")
 	fs.StringVar(&c.routerIP, "router-ip", "", "`IP` of this pod in heartbeats (default: POD_IP)")
 	fs.StringVar(&c.envoyNodeID, "envoy-node-id", "", "node `id` of the Envoy beside us, as in its load reports (default: POD_NAME, else the host name)")
 	fs.StringVar(&c.zone, "zone", "", "`zone` that this pod is in, told to the controllers")
@@ -158,6 +163,9 @@ func (c *config) validate() error {
 	}
 	if _, err := netip.ParseAddr(c.webHost); err != nil {
 		errs = append(errs, fmt.Errorf("--web-host %q is no IP address", c.webHost))
+	}
+	if _, err := netip.ParseAddrPort(c.envoyAdmin); err != nil && !strings.HasPrefix(c.envoyAdmin, "/") {
+		errs = append(errs, fmt.Errorf("--envoy-admin %q is neither an absolute path nor ip:port", c.envoyAdmin))
 	}
 	if _, err := netip.ParseAddr(c.routerIP); err != nil {
 		errs = append(errs, fmt.Errorf("--router-ip %q is no IP address: set it, or POD_IP", c.routerIP))

@@ -70,13 +70,17 @@ func run(ctx context.Context, cfg *config) error {
 		return fmt.Errorf("listen for /metrics: %w", err)
 	}
 	defer func() { _ = web.Close() }()
+	hooks, err := listenLifecycle(ctx, cfg)
+	if err != nil {
+		return err
+	}
 	p, err := build(cfg, log) //nolint:contextcheck // what waits and is released outlives the signal to stop
 	if err != nil {
 		return err
 	}
 	log.Info("serving", zap.String("listen", cfg.listen), zap.Stringer("web", web.Addr()),
 		zap.String("controllers", p.conn.Target()), zap.String("router_id", p.beats.Router.ID), zap.String("envoy_node_id", cfg.envoyNodeID))
-	err = p.serve(ctx, ln, web)
+	err = p.serve(ctx, ln, web, hooks)
 	log.Info("stopped", zap.Error(err))
 	return err
 }
@@ -141,7 +145,7 @@ func node(cfg *config, id string) *corev3.Node {
 }
 
 // serve runs all parts until ctx ends or one of them fails.
-func (p *process) serve(ctx context.Context, ln, web net.Listener) error {
+func (p *process) serve(ctx context.Context, ln, web, hooks net.Listener) error {
 	// Parts that the streams need outlive ctx: they end when the streams have.
 	after := context.WithoutCancel(ctx)
 	behind, stopBehind := context.WithCancel(after)
@@ -154,6 +158,9 @@ func (p *process) serve(ctx context.Context, ln, web net.Listener) error {
 		back.Go(func() error { return p.identity.Run(behind) })
 	}
 	back.Go(func() error { return p.serveWeb(behind, web) })
+	if hooks != nil {
+		back.Go(func() error { return p.serveLifecycle(behind, hooks) })
+	}
 
 	front, frontCtx := errgroup.WithContext(ctx)
 	front.Go(func() error {
