@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -43,6 +44,8 @@ type plane struct {
 
 	// gate, if set, keeps GetInstance waiting until it is closed.
 	gate chan struct{}
+	// late are pods that Envoy is not told of until tell is called.
+	late []string
 
 	mu        sync.Mutex
 	served    chan struct{}
@@ -63,7 +66,15 @@ func newPlane(t testing.TB, pods ...string) *plane {
 
 func newSecurePlane(t testing.TB, creds credentials.TransportCredentials, pods ...string) *plane {
 	t.Helper()
-	p := &plane{creds: creds, all: pods, pods: pods, protocol: xds.HTTP1, instances: map[string][]*skipperpb.Instance{}}
+	p := &plane{all: pods, pods: pods}
+	p.open(t, creds)
+	return p
+}
+
+// open starts to serve the pods that p has.
+func (p *plane) open(t testing.TB, creds credentials.TransportCredentials) {
+	t.Helper()
+	p.creds, p.protocol, p.instances = creds, xds.HTTP1, map[string][]*skipperpb.Instance{}
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +82,6 @@ func newSecurePlane(t testing.TB, creds credentials.TransportCredentials, pods .
 	p.addr = ln.Addr().String()
 	p.start(t, ln)
 	t.Cleanup(p.stop)
-	return p
 }
 
 func (p *plane) start(t testing.TB, ln net.Listener) {
@@ -95,6 +105,9 @@ func (p *plane) endpoints() []server.Endpoint {
 	defer p.mu.Unlock()
 	var out []server.Endpoint
 	for _, addr := range p.all {
+		if slices.Contains(p.late, addr) {
+			continue
+		}
 		out = append(out, server.Endpoint{UID: "uid-" + addr, Addr: addr, Protocol: p.protocol})
 	}
 	return out
@@ -136,7 +149,7 @@ func (p *plane) GetInstance(ctx context.Context, r *skipperpb.GetInstanceRequest
 			return nil, reason.Error(codes.DeadlineExceeded, reason.HoldTimeout, "no pod became ready")
 		}
 	}
-	i, list, err := p.assign(r.GetFunction())
+	i, list, err := p.assign(r.GetFunction(), r.GetExcludeInstanceNames())
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +157,26 @@ func (p *plane) GetInstance(ctx context.Context, r *skipperpb.GetInstanceRequest
 	return &skipperpb.GetInstanceResponse{Instance: i}, nil
 }
 
-func (p *plane) assign(f *skipperpb.Function) (*skipperpb.Instance, *skipperpb.FunctionInstances, error) {
+// tell makes all pods known to Envoy.
+func (p *plane) tell() {
+	p.mu.Lock()
+	p.late = nil
+	p.mu.Unlock()
+	p.xds.Apply(server.Change{Upsert: p.endpoints()})
+}
+
+// assign answers with a ready instance, else with a pod from the pool, else with
+// a ready instance that was to be left out.
+func (p *plane) assign(f *skipperpb.Function, exclude []string) (*skipperpb.Instance, *skipperpb.FunctionInstances, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	name := xds.InstancesName(fn.KeyOf(f))
 	if ready := p.instances[name]; len(ready) > 0 && !f.GetOneshot() {
-		return ready[0], p.listLocked(name), nil
+		n := slices.IndexFunc(ready, func(i *skipperpb.Instance) bool { return !slices.Contains(exclude, i.GetName()) })
+		if n >= 0 || len(p.pods) == 0 {
+			return ready[max(n, 0)], p.listLocked(name), nil
+		}
 	}
 	if len(p.pods) == 0 {
 		return nil, nil, reason.Error(codes.ResourceExhausted, reason.LimitReached, "the pool is empty")

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,51 +9,58 @@ import (
 	"skipper/extproc/hold"
 )
 
-// script plays what the fuzzer wrote, one byte an operation: whatever the order
-// of streams is, even one that Envoy would never choose.
-func (v *virtual) script(ops []byte) {
-	var firsts, open []*leg
-	f := function("t")
-	for n, op := range ops {
-		which := int(op >> 4)
-		switch op & 15 {
-		case 0:
-			firsts = append(firsts, v.first(f))
-		case 1:
-			firsts = append(firsts, v.first(oneshot()))
-		case 2, 3, 4, 5:
-			id := strings.Repeat("0", which)
-			if which < len(firsts) && firsts[which].answer() != nil {
-				id = firsts[which].id()
-			}
-			open = append(open, v.later(id, []string{unknownToEnvoy, triedAndFailed, "", "x"}[op&15-2]))
-		case 6, 7:
-			if which < len(open) && !open[which].ended() && len(open[which].end) == 0 {
-				v.end(open[which], op&1 == 0)
-			}
-		case 8, 9:
-			if which < len(firsts) && !firsts[which].ended() {
-				v.end(firsts[which], op&1 == 0)
-			}
-		case 10:
-			v.fill(f, uint64(100+n), n)
-		case 11:
-			elapse(time.Duration(which) * 300 * time.Millisecond)
-		}
-	}
-	for _, l := range append(firsts, open...) {
-		if !l.ended() && len(l.end) == 0 {
-			l.over()
-		}
+// tape plays what the fuzzer wrote, one byte an operation: whatever the order of
+// streams is, even one that Envoy would never choose.
+type tape struct {
+	*virtual
+	firsts, open []*leg
+}
+
+func (p *tape) play(n int, op byte) {
+	which := int(op >> 4)
+	switch op & 15 {
+	case 0:
+		p.firsts = append(p.firsts, p.first(function("t")))
+	case 1:
+		p.firsts = append(p.firsts, p.first(oneshot()))
+	case 2, 3, 4, 5:
+		p.open = append(p.open, p.later(p.idOf(which), []string{unknownToEnvoy, triedAndFailed, "", "x"}[op&15-2]))
+	case 6, 7:
+		end(p.open, which, op&1 == 0)
+	case 8, 9:
+		end(p.firsts, which, op&1 == 0)
+	case 10:
+		p.fill(function("t"), uint64(100+n), n)
+	case 11:
+		elapse(time.Duration(which) * 300 * time.Millisecond)
 	}
 }
 
-func (v *virtual) end(l *leg, orderly bool) {
-	if orderly {
-		l.over()
-	} else {
-		l.breaks()
+// idOf is the id of a request, or one that nobody has.
+func (p *tape) idOf(which int) string {
+	if which < len(p.firsts) && p.firsts[which].answer() != nil {
+		return p.firsts[which].id()
 	}
+	return strings.Repeat("0", which)
+}
+
+func end(legs []*leg, which int, orderly bool) {
+	switch {
+	case which >= len(legs) || legs[which].ended() || len(legs[which].end) > 0:
+	case orderly:
+		legs[which].over()
+	default:
+		legs[which].breaks()
+	}
+}
+
+func (p *tape) finish() {
+	all := slices.Concat(p.firsts, p.open)
+	for n := range all {
+		end(all, n, true)
+	}
+	elapse(2 * time.Minute)
+	p.table.Sweep(time.Now(), false)
 }
 
 // FuzzLaterStreams plays streams of further passes in any order: nothing is left
@@ -68,9 +76,11 @@ func FuzzLaterStreams(f *testing.F) {
 			return
 		}
 		inBubble(t, &fakeController{answer: always}, func(t *testing.T, v *virtual) {
-			v.script(ops)
-			elapse(2 * time.Minute)
-			v.table.Sweep(time.Now(), false)
+			p := &tape{virtual: v}
+			for n, op := range ops {
+				p.play(n, op)
+			}
+			p.finish()
 			if n := v.inFlight(); len(n) != 0 {
 				t.Errorf("left in progress: %v", n)
 			}
