@@ -48,3 +48,15 @@ func (s replicaService) ShareLoad(ctx context.Context, r *skipperpb.ShareLoadReq
 	}
 	return &skipperpb.ShareLoadResponse{}, nil
 }
+
+// holdStreams sends Envoys and extprocs to other replicas.
+func (p *process) holdStreams(why string) {
+	p.xds.Hold(why)
+	p.lrs.Hold(why)
+}
+
+// openStreams ends holdStreams.
+func (p *process) openStreams() {
+	p.xds.Open()
+	p.lrs.Open()
+}

@@ -216,7 +216,7 @@ func (p *process) judgeSight(now time.Time) {
 	s := sight{frozen: p.watch.Frozen(), age: now.Sub(p.watch.FreshAt()), others: len(p.peers.Members())}
 	s.heard, s.fresh = p.tracker.PeersFresh()
 	why := blind(s, p.TableStaleness)
-	changed, err := p.gate.set(why, p.xds.Hold, p.xds.Open)
+	changed, err := p.gate.set(why, p.holdStreams, p.openStreams)
 	if err != nil || !changed {
 		return
 	}
