@@ -12,7 +12,23 @@ import (
 type measure struct {
 	want   int
 	reason skipperpb.ScaleReason
-	why    string
+	// What it was computed from; put into words only for the metric that decides.
+	tally            tally
+	inFlight, target uint64
+	note             string
+}
+
+// why is the measure in words.
+func (m measure) why() string {
+	switch {
+	case m.reason == skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS:
+		return fmt.Sprintf("%d requests in flight, target %d each", m.inFlight, m.target)
+	case m.tally.name == "":
+		return m.note
+	case m.note != "":
+		return m.tally.String() + ": " + m.note
+	}
+	return m.tally.String()
 }
 
 // most bounds what a metric can ask for, whatever it measured.
@@ -27,8 +43,7 @@ func inFlight(in Input) measure {
 	}
 	return measure{
 		want:   ceil(in.InFlight, target),
-		reason: skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS,
-		why:    fmt.Sprintf("%d requests in flight, target %d each", in.InFlight, target),
+		reason: skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS, inFlight: in.InFlight, target: target,
 	}
 }
 
@@ -94,23 +109,23 @@ func (t *tally) add(measured bool, value uint32) {
 // round, where the target is met within the tolerance, and where nothing is
 // known at all, the metric asks for what there is.
 func (t tally) measure(reason skipperpb.ScaleReason, current int, tolerance float64) measure {
-	stay := measure{want: current, reason: reason}
+	m := measure{want: current, reason: reason, tally: t}
 	if t.counted == 0 {
-		stay.why = fmt.Sprintf("%s of none of %d instances is known: no change", t.name, t.missing+t.ignored)
-		return stay
+		m.note = "nothing is known, no change"
+		return m
 	}
 	direction := t.direction(tolerance)
 	filled := t.fill(direction)
 	want := ceil(filled.sum, t.target)
 	switch {
 	case direction == 0:
-		stay.why = t.String() + ": within tolerance, no change"
+		m.note = "within tolerance, no change"
 	case filled.direction(tolerance) != direction, (want-current)*direction < 0:
-		stay.why = t.String() + ": with what is not known the direction is not certain, no change"
+		m.note = "with what is not known the direction is not certain, no change"
 	default:
-		return measure{want, reason, t.String()}
+		m.want = want
 	}
-	return stay
+	return m
 }
 
 // direction is 1 where more instances are needed, -1 where fewer would do, and

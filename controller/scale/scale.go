@@ -111,7 +111,7 @@ func unused(p Policy, in Input) Decision {
 // recommend takes the maximum over the metrics, at least 1. Of metrics that ask
 // for the same the first one is named.
 func recommend(p Policy, in Input, now time.Time) Decision {
-	best := measure{want: 1, why: "in use, so at least 1"}
+	best := measure{want: 1, note: "in use, so at least 1"}
 	if in.Current == 0 {
 		best.reason = skipperpb.ScaleReason_SCALE_REASON_NO_READY_INSTANCES
 	}
@@ -120,7 +120,7 @@ func recommend(p Policy, in Input, now time.Time) Decision {
 			best = m
 		}
 	}
-	return Decision{Unclamped: best.want, Reason: best.reason, Why: best.why}
+	return Decision{Unclamped: best.want, Reason: best.reason, Why: best.why()}
 }
 
 // Clamp puts n into the bounds of s. 0 stays 0: a function that is switched

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,7 +41,7 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 		s.reassign(ctx, r)
 	}
 	if key.Oneshot {
-		s.deleteOrphans(r)
+		s.convergeOneshot(r)
 		return true
 	}
 	d := s.decide(r)
@@ -178,13 +179,13 @@ func (s *Supervisors) deleteStuck(r *round) {
 		s.event(r.function, skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
 			fmt.Sprintf("pod %s is deleted: it did not accept its assignment in time", p.Name))
 	}
-	kept := r.active[:0]
-	for _, p := range r.active {
-		if !gone[p.UID] {
-			kept = append(kept, p)
-		}
+	if len(gone) > 0 {
+		r.active, r.instances = without(r.active, gone), without(r.instances, gone)
 	}
-	r.active = kept
+}
+
+func without(pods []pool.Pod, gone map[string]bool) []pool.Pod {
+	return slices.DeleteFunc(pods, func(p pool.Pod) bool { return gone[p.UID] })
 }
 
 // apply brings the number of instances nearer to the decision. It grows to what
@@ -219,17 +220,18 @@ func (s *Supervisors) shrink(ctx context.Context, instances []pool.Pod, n int, w
 	return nil
 }
 
-// deleteOrphans is the safety net below oneshots: whoever asked for the pod
-// releases it, unless it died before it could.
-func (s *Supervisors) deleteOrphans(r *round) {
-	policy := s.opts.Policy
+// convergeOneshot is the safety net below oneshots: whoever asked for the pod
+// releases it, unless it died before it could. Every replica keeps the record.
+func (s *Supervisors) convergeOneshot(r *round) {
 	r.sup.busy = s.named(r)
 	if !s.Responsible(r.key) {
 		return
 	}
+	s.deleteStuck(r)
+	policy := s.opts.Policy
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()
-		s.Retirer.DeleteSoon(p, "orphaned oneshot: no heartbeat names it any more")
+		s.Retirer.DeleteSoon(p, "orphaned oneshot: no heartbeat and no load report names it any more")
 	}
 }
 

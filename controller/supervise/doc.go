@@ -8,6 +8,11 @@
 // decided by pure functions (package scale, plan.go); doing it is left to the
 // acquirer and the retirer.
 //
+// Stale instances are replaced one for one: the replacement is assigned first
+// and counts in place of the stale one from then on, then the stale one drains.
+// Which metadata and scale are in force is what callers agree on (force.go); it
+// is the Supervisors' own record, made anew from the instances after a restart.
+//
 // A function whose only user is Scale: the number asked for is brought about at
 // once and recorded as a recommendation of the stabilisation window, and counts
 // as a use. So what was scaled up stays for the window and, unless heartbeats

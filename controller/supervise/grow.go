@@ -59,10 +59,13 @@ func (s *Supervisors) giveBack(key fn.Key, sup *supervisor, again bool) {
 	s.growth.Done()
 }
 
-// grow has n more instances assigned, in the background and within the bounds;
-// a success converges the function again, a failure waits for the interval.
+// grow has n more instances assigned, in the background and within the bounds,
+// but no more at once than the pool has pods, so that functions of an empty
+// pool do not take the places of others: one waits for the next pod. A success
+// converges the function again, a failure waits for the interval.
 func (s *Supervisors) grow(ctx context.Context, r *round, n int) {
 	joins := len(r.active)+r.growing == 0
+	n = min(n, max(1, claimable(s.Pods.Unassigned(r.key.Namespace, r.key.Deployment))))
 	places, _ := s.reserve(r.sup, n)
 	for i := range places {
 		go func() {
@@ -141,7 +144,7 @@ func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, w
 	key := fn.KeyOf(f)
 	n = scale.Clamp(f.GetScale(), n)
 	sup, inForce := s.request(f, n, time.Now())
-	have, _ := s.counted(key, sup)
+	have := s.counted(key, sup)
 	s.Logger.Info("scale on request", zap.Stringer("function", key),
 		zap.Int("desired", n), zap.Int("instances", len(have)), zap.String("reason", why))
 	if n < len(have) {
@@ -156,7 +159,7 @@ func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, w
 			return nil, fmt.Errorf("assign an instance of %s: %w", key, err)
 		}
 		budget -= made
-		have, _ = s.counted(key, sup)
+		have = s.counted(key, sup)
 	}
 	return active(s.Pods.Instances(key)), nil
 }
@@ -174,13 +177,13 @@ func (s *Supervisors) request(f *skipperpb.Function, n int, now time.Time) (*sup
 	return sup, sup.force.current
 }
 
-// counted are the instances that count towards the desired number, and apart
-// from them those whose place is being taken by another.
-func (s *Supervisors) counted(key fn.Key, sup *supervisor) (counted, leaving []pool.Pod) {
+// counted are the instances that count towards the desired number.
+func (s *Supervisors) counted(key fn.Key, sup *supervisor) []pool.Pod {
 	instances := s.Pods.Instances(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return sup.countedLocked(instances)
+	counted, _ := sup.countedLocked(instances)
+	return counted
 }
 
 // growNow makes one step towards n instances: it has missing ones assigned, as
@@ -206,7 +209,7 @@ func (s *Supervisors) growNow(ctx context.Context, f *skipperpb.Function, sup *s
 
 // reserveMissing reserves for what is neither there nor under way.
 func (s *Supervisors) reserveMissing(key fn.Key, sup *supervisor, n int) (places int, freed <-chan struct{}) {
-	have, _ := s.counted(key, sup)
+	have := s.counted(key, sup)
 	s.mu.Lock()
 	growing := sup.growing
 	s.mu.Unlock()

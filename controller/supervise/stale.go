@@ -68,6 +68,17 @@ func misnamed(instances []pool.Pod, inForce *skipperpb.Function) []pool.Pod {
 	return out
 }
 
+// claimable counts the pods that can be claimed now.
+func claimable(unassigned []*pool.Pod) int {
+	n := 0
+	for _, p := range unassigned {
+		if claim.Unusable(p) == "" {
+			n++
+		}
+	}
+	return n
+}
+
 // spares counts the pods of a pool that could replace an instance now: they can
 // be claimed, and an active ReplicaSet made them.
 func spares(unassigned []*pool.Pod, sets []pool.ReplicaSet) int {

@@ -376,6 +376,21 @@ func TestOneshotOrphansAreDeleted(t *testing.T) {
 	})
 }
 
+func TestOneshotThatNeverAcceptedIsDeletedAsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := function("t", 0, 5, 0)
+		f.Oneshot = true
+		w := setup(t)
+		w.view.Apply(assigned(f, "stuck", time.Now()))
+		w.view.Apply(assigned(f, "busy", time.Now())) // only its annotation is missing
+		w.beatFor(2*assigning+2*interval, f, 1, map[string]uint32{"busy": 1})
+		w.expect(f, "busy")
+		if n := w.count(skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN); n != 1 {
+			t.Errorf("%d events of stuck instances, want 1", n)
+		}
+	})
+}
+
 func TestOneshotOfARouterWithoutDetailsIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := function("t", 0, 5, 0)
@@ -496,11 +511,26 @@ func TestPanicTouchesNoOtherFunction(t *testing.T) {
 func TestGrowthIsBoundedAndParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := setup(t), function("t", 40, 40, 0)
+		w.addSpares("new", 60)
 		w.takes = time.Second
 		w.beat(f, 1, nil)
 		advance(10 * time.Second)
 		if n := len(active(w.view.Instances(fn.KeyOf(f)))); n != 40 || w.peak != 8 {
 			t.Errorf("%d instances with at most %d at a time, want 40 with 8", n, w.peak)
+		}
+	})
+}
+
+func TestFunctionsOfAnEmptyPoolWaitForOnePodEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := setup(t)
+		w.takes = 20 * time.Second
+		for i := range 10 {
+			w.beat(function(fmt.Sprint("t", i), 40, 40, 0), 1, nil)
+		}
+		advance(10 * time.Second)
+		if w.peak != 10 {
+			t.Errorf("%d assignments wait for pods, want one for each function", w.peak)
 		}
 	})
 }

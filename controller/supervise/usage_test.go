@@ -3,9 +3,14 @@ package supervise
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"skipper/controller/acquire"
 	"skipper/controller/usage"
@@ -116,4 +121,26 @@ func TestHopelessFunctionIsNotLoggedInEachInterval(t *testing.T) {
 			t.Errorf("%d lines for another cause, want 1", n-before)
 		}
 	})
+}
+
+func TestMetricsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry := prometheus.NewRegistry()
+	m := newMetrics(registry, func() float64 { return 0 })
+	for _, v := range []*prometheus.CounterVec{m.decisions, m.growth, m.reassigns, m.replacements} {
+		v.WithLabelValues("x") // a vector without values is not gathered
+	}
+	usage.New(usage.Config{Registerer: registry, Log: zap.NewNop()})
+	families, err := registry.Gather()
+	if err != nil || len(families) < 12 {
+		t.Fatalf("%d metrics gathered: %v", len(families), err)
+	}
+	for _, f := range families {
+		if !strings.Contains(string(text), "`"+f.GetName()) {
+			t.Errorf("%s is not in docs/scaling.md", f.GetName())
+		}
+	}
 }
