@@ -90,7 +90,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	phase   phase
-	refusal string        // why streams are refused while held
+	refusal string        // why streams are refused
 	opened  chan struct{} // closed when phase leaves waiting
 	last    uint64        // id of the newest stream
 	streams map[*stream]struct{}
@@ -103,6 +103,7 @@ const (
 	waiting phase = iota // streams wait
 	open                 // streams are served
 	held                 // streams are refused
+	shut                 // streams are refused for good
 )
 
 // stream is one client. Its node belongs to the receiving goroutine.
@@ -129,35 +130,36 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	loadstatsv3.RegisterLoadReportingServiceServer(r, s)
 }
 
-// Open lets streams in; it also ends Hold.
-func (s *Server) Open() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.phase == waiting {
-		close(s.opened)
-	}
-	s.phase = open
-}
+// Open lets streams in; it also ends Hold, but not Close.
+func (s *Server) Open() { s.enter(open, "") }
 
 // Hold ends all streams and refuses new ones, so that Envoys go to another
 // replica. The reason is told to them.
-func (s *Server) Hold(reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.phase == waiting {
-		close(s.opened)
-	}
-	s.phase, s.refusal = held, reason
-	for st := range s.streams {
-		st.close(s.heldLocked())
-	}
-}
+func (s *Server) Hold(reason string) { s.enter(held, reason) }
 
 // Close holds the server for good and waits until no stream is left; the sink
 // has heard of the end of each then.
 func (s *Server) Close() {
-	s.Hold("shutting down")
+	s.enter(shut, "shutting down")
 	s.running.Wait()
+}
+
+func (s *Server) enter(next phase, refusal string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == shut {
+		return
+	}
+	if s.phase == waiting {
+		close(s.opened)
+	}
+	s.phase, s.refusal = next, refusal
+	if next == open {
+		return
+	}
+	for st := range s.streams {
+		st.close(s.heldLocked())
+	}
 }
 
 func (s *Server) heldLocked() error {
@@ -174,7 +176,7 @@ func (s *Server) join(ctx context.Context) (*stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.phase == held:
+	case s.phase >= held:
 		s.metrics.refused.WithLabelValues(refusedHeld).Inc()
 		return nil, s.heldLocked()
 	case len(s.streams) >= s.opts.MaxStreams:

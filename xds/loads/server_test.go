@@ -181,6 +181,10 @@ func TestCloseHasToldTheSinkOfEveryEnd(t *testing.T) {
 	if n := testutil.ToFloat64(w.server.metrics.envoys); n != 0 {
 		t.Errorf("%v Envoys are left", n)
 	}
+	w.server.Open()
+	if err := w.open().ended(); status.Code(err) != codes.Unavailable {
+		t.Errorf("opened after Close: %v", err)
+	}
 }
 
 func TestTooManyStreamsAreRefused(t *testing.T) {
