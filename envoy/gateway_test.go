@@ -137,7 +137,12 @@ type answer struct {
 
 func (g *gateway) do(t testing.TB, req *http.Request) answer {
 	t.Helper()
-	res, err := g.client.Do(req)
+	return g.doWith(t, g.client, req)
+}
+
+func (g *gateway) doWith(t testing.TB, c *http.Client, req *http.Request) answer {
+	t.Helper()
+	res, err := c.Do(req)
 	if err != nil {
 		t.Fatalf("ask gateway: %v", err)
 	}

@@ -3,7 +3,6 @@ package envoy_test
 import (
 	"errors"
 	"io"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -117,7 +116,7 @@ func (p *processor) answer(req *extprocv3.ProcessingRequest) *extprocv3.Processi
 
 // attempts are the attempt counts that the streams so far have shown, "-" for
 // none.
-func (p *processor) attempts() string {
+func (p *processor) attempts() []string {
 	var out []string
 	for _, headers := range p.requests() {
 		n, ok := headers["x-envoy-attempt-count"]
@@ -126,7 +125,7 @@ func (p *processor) attempts() string {
 		}
 		out = append(out, n)
 	}
-	return strings.Join(out, " ")
+	return out
 }
 
 func (p *processor) requests() []map[string]string {
