@@ -11,4 +11,10 @@
 // newest word about an Envoy counts, wherever it was heard, until the expiry
 // after its receipt: an Envoy that is silent may still be at work. A Sharer
 // tells the other replicas.
+//
+// Measured at 50,000 endpoints with 5,000 at work, each once a second: a report
+// of an Envoy takes 7 ms to read and 1 ms to take in (BenchmarkReport of package
+// loads, BenchmarkReported), telling another replica 3 ms and 210 kB, and being
+// told 3 ms (BenchmarkShare, BenchmarkHear). One look at a pod takes 20 us with
+// 20 Envoys (BenchmarkInFlightSince).
 package inflight
