@@ -22,7 +22,8 @@ type controlPlane struct {
 	xds                 serverv3.Server
 }
 
-func startControlPlane(t testing.TB) *controlPlane {
+// startControlPlane serves xDS and what more adds to it, if anything.
+func startControlPlane(t testing.TB, more ...func(*grpc.Server)) *controlPlane {
 	t.Helper()
 	c := &controlPlane{
 		clusters:  cache.NewLinearCache(resourcev3.ClusterType),
@@ -36,6 +37,9 @@ func startControlPlane(t testing.TB) *controlPlane {
 	}
 	c.xds = serverv3.NewServer(t.Context(), mux, nil)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(c.server, c.xds)
+	for _, add := range more {
+		add(c.server)
+	}
 	c.addr = serve(t, c.server, "tcp", "127.0.0.1:0")
 	return c
 }

@@ -61,10 +61,11 @@ func testConfig(t testing.TB, controller string) envoy.Config {
 }
 
 // startGateway runs Envoy with two empty clusters; change may alter its
-// configuration first and may be nil.
-func startGateway(t testing.TB, change func(*envoy.Config)) *gateway {
+// configuration first and may be nil; services are those of the controller
+// beside xDS.
+func startGateway(t testing.TB, change func(*envoy.Config), services ...func(*grpc.Server)) *gateway {
 	t.Helper()
-	g := &gateway{plane: startControlPlane(t), client: &http.Client{Transport: &http.Transport{}}}
+	g := &gateway{plane: startControlPlane(t, services...), client: &http.Client{Transport: &http.Transport{}}}
 	g.plane.publishPods(t, http1Cluster)
 	g.plane.publishPods(t, h2cCluster)
 	g.cfg = testConfig(t, g.plane.addr)

@@ -44,6 +44,7 @@ func startPod(t testing.TB, h http.Handler) *countingPod {
 func misdirected(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Connection", "close") // the unread body is in the way
 	}
 	w.Header().Set(envoy.HeaderMisdirected, "1")
 	w.WriteHeader(http.StatusMisdirectedRequest)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,8 +28,10 @@ type processor struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	ends chan error // one value per ended stream: io.EOF if it ended in order
 	// hold and stuck are closed by tests. A function "held" is answered after
-	// hold, with Envoy told to wait; "stuck" after stuck, with Envoy untold.
+	// hold, with Envoy told to wait; "stuck" after stuck, with Envoy untold;
+	// "held-later" is held in passes after the first.
 	hold, stuck chan struct{}
+	holding     atomic.Int64
 
 	mu     sync.Mutex
 	routes map[string][]pick
@@ -74,8 +77,14 @@ func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) er
 
 // wait holds the functions that are to be held.
 func (p *processor) wait(stream extprocv3.ExternalProcessor_ProcessServer, req *extprocv3.ProcessingRequest) error {
-	switch headersOf(req)[envoy.HeaderFunction] {
+	headers := headersOf(req)
+	function := headers[envoy.HeaderFunction]
+	if function == "" && headers[envoy.HeaderRequest] == "request-of-held-later" {
+		function = "held"
+	}
+	switch function {
 	case "held":
+		p.holding.Add(1)
 		more := &extprocv3.ProcessingResponse{OverrideMessageTimeout: durationpb.New(20 * time.Second)}
 		if err := stream.Send(more); err != nil {
 			return err
