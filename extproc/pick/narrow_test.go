@@ -42,7 +42,7 @@ func allowed(all []*table.Instance, w Want) map[string]bool {
 func TestOnlyWhatIsWantedIsTaken(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 7))
 	now := time.Now()
-	for range 3000 {
+	for range 1000 {
 		n := r.IntN(8)
 		f := filled(t, n)
 		w := Want{Limit: uint32(r.IntN(6)), Now: now}
@@ -143,7 +143,7 @@ func TestNoPickFollowsAnAcknowledgedRemoval(t *testing.T) {
 			}
 		})
 	}
-	for n := 2; n < 1500; n++ {
+	for n := 2; n < 500; n++ {
 		s.push(n, n, n+1)
 		removed.Store(int64(n - 1))
 	}

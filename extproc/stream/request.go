@@ -23,11 +23,11 @@ type request struct {
 
 	next *request // the register's
 
-	mu    sync.Mutex
-	over  bool
-	lease table.Lease
+	mu   sync.Mutex
+	over bool
 	// named says that the controller named the instance, in place of the table.
 	named bool
+	lease table.Lease
 	// more is nil until there is a second pass.
 	more *passes
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 	"time"
+	"unsafe"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -85,6 +86,12 @@ func TestWarmStreamAllocatesItsStateOnly(t *testing.T) {
 	}
 	if n > 1 {
 		t.Errorf("%v allocations, want 1", n)
+	}
+}
+
+func TestStateOfAStreamIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(session{}); n > 512 {
+		t.Errorf("%d bytes: the allocator treats larger ones worse", n)
 	}
 }
 
