@@ -95,11 +95,21 @@ func (x *session) act(p *later, d pass.Decision) *wire.Reply {
 	case pass.Same:
 		return x.same(p, d.Wait)
 	case pass.Other:
-		if g, ok := x.server.fromTable(p.function, uids(p.tried), time.Now()); ok {
+		if g, ok := x.server.fromTable(p.function, p.instances(), time.Now()); ok {
 			return x.moved(p, g)
 		}
 	}
 	return x.elsewhere(p)
+}
+
+// instances are those that another one is wanted in place of: what failed,
+// and the present one, which Envoy may just not know.
+func (p *later) instances() []string {
+	out := uids(p.tried)
+	if p.present != nil {
+		out = append(out, p.present.UID)
+	}
+	return out
 }
 
 // same sends the request to the instance that it had, after a while.

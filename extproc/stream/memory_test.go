@@ -225,6 +225,33 @@ func TestClientThatLeavesDuringTheWaitForEnvoy(t *testing.T) {
 	}, func(o *Options, _ *hold.Options) { slowly(o) })
 }
 
+func TestInstanceThatEnvoyDoesNotKnowYieldsEvenToOneInQuarantine(t *testing.T) {
+	inBubble(t, &fakeController{answer: always}, func(t *testing.T, v *virtual) {
+		f := function("t")
+		v.fill(f, 10, 1)
+		legs := []*leg{v.first(f)}
+		v.fill(f, 11, 1, 2)
+		for _, i := range v.table.Function(headerOf(f)).View().Instances {
+			if i.UID == "uid-2" {
+				i.Fail(time.Now(), time.Hour)
+				i.Fail(time.Now(), time.Hour)
+			}
+		}
+		var got []string
+		for range 4 {
+			l := v.later(legs[0].id(), unknownToEnvoy)
+			elapse(time.Second)
+			got, legs = append(got, l.uid()), append(legs, l)
+		}
+		if diff := cmp.Diff([]string{"uid-1", "uid-1", "uid-1", "uid-2"}, got); diff != "" {
+			t.Errorf("instances (-want +got):\n%s", diff)
+		}
+		for _, l := range legs {
+			l.over()
+		}
+	}, func(o *Options, _ *hold.Options) { slowly(o) })
+}
+
 func TestStopRefusesThoseWhoWaitForEnvoy(t *testing.T) {
 	inBubble(t, &fakeController{answer: always}, func(t *testing.T, v *virtual) {
 		first := v.first(function("t"))
