@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
 
 	"skipper/controller/config"
 	"skipper/controller/pool"
@@ -49,6 +50,7 @@ type world struct {
 	client skipperpb.ControllerServiceClient
 	web    string
 	stop   func() error
+	usage  metricsclient.PodMetricsesGetter // nil: there is no metrics API
 
 	mu     sync.Mutex
 	status int // that pods answer assignments with
@@ -61,6 +63,13 @@ type world struct {
 func startWorld(t *testing.T, n int, change func(*config.Config)) *world {
 	t.Helper()
 	w := newWorld(t)
+	w.start(n, change)
+	return w
+}
+
+func (w *world) start(n int, change func(*config.Config)) {
+	t := w.t
+	t.Helper()
 	for i := range n {
 		w.addPod(i)
 	}
@@ -78,7 +87,6 @@ func startWorld(t *testing.T, n int, change func(*config.Config)) *world {
 	w.run(cfg, l)
 	w.connect("passthrough:///"+l.grpc.Addr().String(), insecure.NewCredentials())
 	w.web = "http://" + l.web.Addr().String()
-	return w
 }
 
 // newWorld has an API server and no controller yet.
@@ -98,7 +106,7 @@ func (w *world) run(cfg *config.Config, l listeners) {
 	done := make(chan error, 1)
 	logger := zaptest.NewLogger(w.t)
 	go func() {
-		done <- run(ctx, settings{Config: cfg}, clients{w.api, w.api.CoreV1(), nil}, l, logger)
+		done <- run(ctx, settings{Config: cfg}, clients{w.api, w.api.CoreV1(), w.usage}, l, logger)
 	}()
 	w.stop = sync.OnceValue(func() error {
 		cancel()

@@ -50,6 +50,10 @@ func (s *Supervisors) rewrite(r *round) {
 // on with those whose drain has failed.
 func (s *Supervisors) replaceStale(ctx context.Context, r *round, d scale.Decision) {
 	s.drainReplaced(ctx, r)
+	if !s.used(r) {
+		s.nextWaiting()
+		return
+	}
 	sets := s.Pods.ReplicaSets(r.key.Namespace, r.key.Deployment)
 	old := staleOf(r.active, sets, r.function)
 	free := 0
@@ -59,6 +63,13 @@ func (s *Supervisors) replaceStale(ctx context.Context, r *round, d scale.Decisi
 	for _, one := range s.beginReplacements(r, old, free, d.Desired) {
 		go s.replaceOne(ctx, r, one)
 	}
+}
+
+// used tells whether anybody speaks of the function. One that lives only because
+// it was assigned lately is not given new pods, or each rollout would make it
+// live on.
+func (s *Supervisors) used(r *round) bool {
+	return r.now.Sub(later(r.activity.Last, r.requested)) <= s.opts.Policy.HeartbeatTimeout || s.opts.Policy.Protected(r.now)
 }
 
 // placeOrWait tells whether there is a place for a replacement; where there is
@@ -107,6 +118,12 @@ func (s *Supervisors) beginReplacements(r *round, old []stale, free, desired int
 	s.takeLocked(r.sup, n)
 	s.replacing += n
 	return old[:n]
+}
+
+func (s *Supervisors) nextWaiting() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextWaitingLocked()
 }
 
 // nextWaitingLocked gives a free place to the function that has waited longest.

@@ -316,6 +316,19 @@ func TestNoReplacementWhileScalingDownOrForOneshotsOrWhenSwitchedOff(t *testing.
 	})
 }
 
+func TestRolloutsDoNotKeepUnusedFunctionsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 1, 0)
+		advance(2 * timeout)
+		w.view.Apply(ofSet(ready(f, "a", time.Now()), "old")) // nobody has ever spoken of it
+		w.rollout(5)
+		advance(timeout - 2*interval)
+		w.expect(f, "a")
+		advance(4 * interval)
+		w.expect(f)
+	})
+}
+
 func TestAdoptedInstancesAreReplacedOnlyByTheResponsibleReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, f := setup(t), function("t", 0, 5, 0)
