@@ -13,4 +13,14 @@
 // There are two images. A guarded pod uses the function package and refuses what
 // is meant for another pod; a plain one takes its assignment and then whatever
 // comes, so that the other layers must hold by themselves.
+//
+// Each layer of isolation is also tried alone, the others off, at one address
+// that a stale gateway believes to be that of a dead pod (TestLayer1PodRefuses
+// to TestLayer4FenceHoldsTheAddress); TestNoLayerCatchesNothing shows that the
+// danger is real. What each decides is tested where it lives: layer 1 in package
+// function (TestGuard) and, with what becomes of a refusal, in package envoy
+// (TestNextPassTakesOver); layer 2 in package xds (TestShardOfFollowsFromTheUIDAlone)
+// and with the same test of package envoy; layer 3 in extproc/table (TestStaleness)
+// and extproc/stream (TestStaleTableIsNotUsed); layer 4 in controller/fence and
+// controller/withdraw.
 package soak

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,19 +18,18 @@ import (
 )
 
 const (
-	// Staleness bounds that switch a layer off: controllers hardly wait for who is
-	// away, and extprocs use their table for ever.
-	offAtController = time.Second
-	offAtExtproc    = time.Hour
-	// bound is one that a test can wait for.
-	bound = 20 * time.Second
+	// never is a staleness bound that no test reaches, so that layer 3 is off.
+	never = time.Hour
+	// soon is one that a test can wait for.
+	soon = 10 * time.Second
 )
 
 // layersOn says which layers of isolation a test leaves on.
 type layersOn struct {
-	image                             Image
-	partition                         Kind
-	controllerStaleness, extprocBound time.Duration
+	image     Image         // Guarded: layer 1
+	partition Kind          // PartitionExtproc, so that Envoy hears of all: layer 2
+	bound     time.Duration // soon: layer 3
+	fence     bool          // layer 4
 }
 
 // stale is a gateway that has missed that tenant a's pod died and its address,
@@ -47,7 +47,7 @@ func newStale(t *testing.T, on layersOn) *stale {
 	s := &stale{}
 	s.world = newWorld(t, options{
 		controllers: 1, gateways: 2, images: map[Image]int{on.image: 1}, seed: 1, addresses: 1,
-		controllerStaleness: on.controllerStaleness, extprocStaleness: on.extprocBound,
+		controllerStaleness: soon, extprocStaleness: on.bound,
 		tell: func(v string) {
 			s.foreign.Add(1)
 			t.Log(v)
@@ -64,7 +64,24 @@ func newStale(t *testing.T, on layersOn) *stale {
 	begin()
 	first := s.owner()
 	s.replace(first.UID)
+	if !on.fence {
+		s.forget()
+	}
 	return s
+}
+
+// forget switches the fence off: the controller is killed, and what is written
+// down of extprocs is deleted before it starts again, so that it does not know
+// of the one that is away.
+func (s *stale) forget() {
+	s.t.Helper()
+	r := s.controllers[0]
+	s.endController(s.t.Context(), r, syscall.SIGKILL)
+	leases := s.kube.CoordinationV1().Leases(s.home)
+	if err := leases.DeleteCollection(s.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	s.startController(s.t.Context(), r)
 }
 
 // owner is the pod that has the address.
@@ -101,10 +118,11 @@ func (s *stale) serveB() {
 	}
 }
 
-// askA sends some requests of tenant a through the stale gateway.
+// askA sends a few requests of tenant a through the stale gateway: where it
+// knows no answer, each takes the hold timeout.
 func (s *stale) askA() map[string]int {
 	out := map[string]int{}
-	for range 10 {
+	for range 3 {
 		out[s.a.Ask(s.t.Context(), pathQuick)]++
 	}
 	return out
@@ -112,7 +130,7 @@ func (s *stale) askA() map[string]int {
 
 // Without any layer the danger is real, and the harness sees it.
 func TestNoLayerCatchesNothing(t *testing.T) {
-	s := newStale(t, layersOn{Plain, PartitionBoth, offAtController, offAtExtproc})
+	s := newStale(t, layersOn{image: Plain, partition: PartitionBoth, bound: never})
 	s.serveB()
 	if outcomes := s.askA(); s.foreign.Load() == 0 {
 		t.Errorf("outcomes %v and no violation: the test of the layers shows nothing", outcomes)
@@ -121,7 +139,7 @@ func TestNoLayerCatchesNothing(t *testing.T) {
 
 // Layer 1: the pod refuses what is meant for the one before it.
 func TestLayer1PodRefuses(t *testing.T) {
-	s := newStale(t, layersOn{Guarded, PartitionBoth, offAtController, offAtExtproc})
+	s := newStale(t, layersOn{image: Guarded, partition: PartitionBoth, bound: never})
 	s.serveB()
 	s.wantNone(s.askA())
 }
@@ -129,7 +147,7 @@ func TestLayer1PodRefuses(t *testing.T) {
 // Layer 2: extproc names the shard of the pod that died, in which Envoy no
 // longer finds the address.
 func TestLayer2EnvoyFindsNoHost(t *testing.T) {
-	s := newStale(t, layersOn{Plain, PartitionExtproc, offAtController, offAtExtproc})
+	s := newStale(t, layersOn{image: Plain, partition: PartitionExtproc, bound: never})
 	s.serveB()
 	s.wantNone(s.askA())
 }
@@ -137,7 +155,7 @@ func TestLayer2EnvoyFindsNoHost(t *testing.T) {
 // Layer 3: extproc stops using a table that nobody confirms. Until then nothing
 // holds tenant a back, which shows that no other layer does.
 func TestLayer3TableExpires(t *testing.T) {
-	s := newStale(t, layersOn{Plain, PartitionBoth, offAtController, bound})
+	s := newStale(t, layersOn{image: Plain, partition: PartitionBoth, bound: soon})
 	s.serveB()
 	s.askA()
 	if s.foreign.Load() == 0 {
@@ -157,7 +175,7 @@ func TestLayer3TableExpires(t *testing.T) {
 // Layer 4: the address is not given to tenant b while extproc may use its table,
 // though that extproc is silent and Envoy still has the address.
 func TestLayer4FenceHoldsTheAddress(t *testing.T) {
-	s := newStale(t, layersOn{Plain, PartitionBoth, bound, bound})
+	s := newStale(t, layersOn{image: Plain, partition: PartitionBoth, bound: soon, fence: true})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	outcomes := map[string]int{}

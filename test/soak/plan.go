@@ -88,11 +88,17 @@ func (s Storm) Plan() []Event {
 		case RestartExtproc, KillExtproc, RestartEnvoy, KillEnvoy:
 			most = s.Restart
 		}
-		e.Target, e.For = r.IntN(targets), min(time.Duration(r.Int64N(int64(most))), s.Total-at)
+		e.Target, e.For = r.IntN(targets), min(skewed(r, most), s.Total-at)
 		out = append(out, e)
 	}
 	slices.SortStableFunc(out, func(a, b Event) int { return int(a.At - b.At) })
 	return out
+}
+
+// skewed is mostly short, and at times nearly most.
+func skewed(r *rand.Rand, most time.Duration) time.Duration {
+	x := r.Float64()
+	return time.Duration(x * x * float64(most))
 }
 
 // gap is exponential, as between events that know nothing of each other.

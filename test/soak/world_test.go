@@ -34,7 +34,6 @@ import (
 // Times of Skipper's own, short, so that the rules of isolation bite within a
 // short run.
 const (
-	staleness     = 20 * time.Second
 	beatTimeout   = 6 * time.Second
 	drainTimeout  = 15 * time.Second
 	holdTimeout   = 5 * time.Second
@@ -62,7 +61,7 @@ type options struct {
 func usual(t *testing.T, images map[Image]int) options {
 	return options{
 		controllers: 3, gateways: 2, images: images, seed: *seed, addresses: 64,
-		controllerStaleness: staleness, extprocStaleness: staleness, tell: func(s string) { t.Error(s) },
+		controllerStaleness: *staleness, extprocStaleness: *staleness, tell: func(s string) { t.Error(s) },
 	}
 }
 
