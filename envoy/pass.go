@@ -88,13 +88,16 @@ func (b *builder) passManager() *hcmv3.HttpConnectionManager {
 	return m
 }
 
-// passHTTP2 is spoken between two passes of a request that came by HTTP/2.
+// passHTTP2 is spoken between two passes of a request that came by HTTP/2. The
+// hops of all passes share a connection, so its window has room for every
+// stream's: with less, streams that a pass holds could fill it, and wait for
+// ever for the next pass, which has none left to take their bodies.
 func passHTTP2() *corev3.Http2ProtocolOptions {
 	return &corev3.Http2ProtocolOptions{
 		AllowConnect:                true,
 		MaxConcurrentStreams:        wrapperspb.UInt32(maxStreams),
 		InitialStreamWindowSize:     wrapperspb.UInt32(streamWindow),
-		InitialConnectionWindowSize: wrapperspb.UInt32(connectionWindow),
+		InitialConnectionWindowSize: wrapperspb.UInt32(maxStreams * streamWindow),
 	}
 }
 

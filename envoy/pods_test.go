@@ -31,7 +31,7 @@ func protocolOf(cluster string) xds.Protocol {
 func (c *controlPlane) publishPods(t testing.TB, cluster string, addrs ...string) {
 	t.Helper()
 	p := protocolOf(cluster)
-	c.publish(t, resource.Cluster(p, 0, resource.ClusterOptions{}), endpoints(t, cluster, addrs...))
+	c.publish(t, resource.Cluster(p, 0, resource.ClusterOptions{ConnectTimeout: ms(300)}), endpoints(t, cluster, addrs...))
 	c.publishCluster(t, resource.Routed(p, 0))
 }
 

@@ -3,6 +3,7 @@ package envoy_test
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,7 +80,7 @@ func (p *processor) Process(stream extprocv3.ExternalProcessor_ProcessServer) er
 func (p *processor) wait(stream extprocv3.ExternalProcessor_ProcessServer, req *extprocv3.ProcessingRequest) error {
 	headers := headersOf(req)
 	function := headers[envoy.HeaderFunction]
-	if function == "" && headers[envoy.HeaderRequest] == "request-of-held-later" {
+	if function == "" && strings.HasPrefix(headers[envoy.HeaderRequest], "request-of-held-later") {
 		function = "held"
 	}
 	switch function {

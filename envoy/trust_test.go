@@ -3,10 +3,13 @@ package envoy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,6 +155,36 @@ func TestLaterPassMayBeHeld(t *testing.T) {
 	if a := <-got; a.status != http.StatusOK || a.body != "5242880" {
 		t.Errorf("held request ended with %+v", a)
 	}
+}
+
+// Passes of HTTP/2 requests share a connection, and must not wait for one
+// another's share of its window.
+func TestHeldUploadsDoNotBlockOneAnother(t *testing.T) {
+	t.Parallel()
+	const uploads = 48
+	g := startGateway(t, nil)
+	pod := startPod(t, http.HandlerFunc(lengthPod))
+	g.pods(t, http1Cluster, pod.addr)
+	var all sync.WaitGroup
+	c := http2Client(t)
+	for i := range uploads {
+		function := fmt.Sprintf("held-later-%d", i)
+		g.processor.route(function, http1Cluster, unknownHost(t), unknownHost(t), pod.addr)
+		req := g.request(t, http.MethodPut, function, io.LimitReader(zeros{}, upload))
+		all.Go(func() {
+			if a := g.doWith(t, c, req); a.body != "5242880" {
+				t.Errorf("upload ended with %+v", a)
+			}
+		})
+	}
+	envoytest.Eventually(t, "all second passes are held", func() bool { return g.processor.holding.Load() == uploads })
+	envoytest.Eventually(t, "they are full", func() bool {
+		_, text, err := g.Admin(t.Context(), http.MethodGet, "/stats?filter=http.second_pass.downstream_cx_rx_bytes_total")
+		n, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(text, "http.second_pass.downstream_cx_rx_bytes_total:")))
+		return err == nil && n > uploads*300_000
+	})
+	close(g.processor.hold)
+	all.Wait()
 }
 
 // A client that leaves, or a pod that cuts, in a later pass ends all streams.
