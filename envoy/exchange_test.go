@@ -2,7 +2,9 @@ package envoy_test
 
 import (
 	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -40,6 +42,8 @@ func exchanges() []exchange {
 		{"both ways", http1Cluster, http.HandlerFunc(linesPod), talkLines},
 		{"both ways to h2c", h2cCluster, http.HandlerFunc(linesPod), talkLines},
 		{"WebSocket", http1Cluster, http.HandlerFunc(webSocketPod), talkWebSocket},
+		{"upgrade", http1Cluster, hijack("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: tcp"), talkUpgrade},
+		{"CONNECT", http1Cluster, hijack("HTTP/1.1 200 OK"), talkConnect},
 		{"gRPC", h2cCluster, grpcPod(), talkGRPC},
 	}
 }
@@ -195,6 +199,40 @@ func talkWebSocket(t testing.TB, g *gateway) {
 	}
 	if err := conn.Close(websocket.StatusNormalClosure, ""); err != nil {
 		t.Errorf("close WebSocket: %v", err)
+	}
+}
+
+func talkUpgrade(t testing.TB, g *gateway) {
+	t.Helper()
+	g.tunnel(t, "GET /x HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: tcp\r\n", http.StatusSwitchingProtocols)
+}
+
+func talkConnect(t testing.TB, g *gateway) {
+	t.Helper()
+	g.tunnel(t, "CONNECT a:80 HTTP/1.1\r\nhost: a:80\r\n", http.StatusOK)
+}
+
+// tunnel asks for one and has a line echoed through it.
+func (g *gateway) tunnel(t testing.TB, head string, status int) {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", g.addr("127.0.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "%sx-skipper-function: fn\r\n\r\n", head)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != status {
+		t.Fatalf("status is %d, want %d", res.StatusCode, status)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if got, err := in.ReadString('\n'); err != nil || got != "hello\n" {
+		t.Errorf("echo is %q, %v", got, err)
 	}
 }
 
