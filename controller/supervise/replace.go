@@ -55,7 +55,7 @@ func (s *Supervisors) replaceStale(ctx context.Context, r *round, d scale.Decisi
 		return
 	}
 	sets := s.Pods.ReplicaSets(r.key.Namespace, r.key.Deployment)
-	old := staleOf(r.active, sets, r.function)
+	old := staleOf(r.active, sets, r.function, r.now)
 	free := 0
 	if len(old) > 0 && s.placeOrWait(r.key) {
 		free = spares(s.Pods.Unassigned(r.key.Namespace, r.key.Deployment), sets)

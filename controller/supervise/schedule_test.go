@@ -130,7 +130,7 @@ func (s *schedule) settle(seed uint64) {
 	sets := s.view.ReplicaSets("prod", "echo")
 	for _, f := range s.functions {
 		all := active(s.view.Instances(fn.KeyOf(f)))
-		if old := staleOf(all, sets, f); len(all) == 0 || len(old) > 0 {
+		if old := staleOf(all, sets, f, time.Now()); len(all) == 0 || len(old) > 0 {
 			s.t.Errorf("seed %d: %s has %d instances, %d of them stale: %v", seed, f.GetTenant(), len(all), len(old), old)
 		}
 	}

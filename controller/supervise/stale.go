@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"fmt"
+	"time"
 
 	"skipper/controller/claim"
 	"skipper/controller/pool"
@@ -18,22 +19,26 @@ type stale struct {
 // pool's ReplicaSets; inForce is the configuration in force, nil if none is known.
 // An instance that has not accepted its assignment is left to do so, or to be
 // found stuck.
-func staleOf(instances []pool.Pod, sets []pool.ReplicaSet, inForce *skipperpb.Function) []stale {
+func staleOf(instances []pool.Pod, sets []pool.ReplicaSet, inForce *skipperpb.Function, now time.Time) []stale {
 	var out []stale
 	for _, p := range instances {
 		if p.State() != pool.Ready {
 			continue
 		}
-		if why := staleness(p, sets, inForce); why != "" {
+		if why := staleness(p, sets, inForce, now); why != "" {
 			out = append(out, stale{p, why})
 		}
 	}
 	return out
 }
 
+// unseenFor is how long after the claim a ReplicaSet that is not known may still
+// be a new one: pods and ReplicaSets are watched apart, and one may lag.
+const unseenFor = time.Minute
+
 // staleness says why the instance is stale; empty: it is not. Where no
 // ReplicaSet makes pods there is nothing better to be had.
-func staleness(p pool.Pod, sets []pool.ReplicaSet, inForce *skipperpb.Function) string {
+func staleness(p pool.Pod, sets []pool.ReplicaSet, inForce *skipperpb.Function, now time.Time) string {
 	if inForce != nil && p.Function.GetMetadata() != inForce.GetMetadata() {
 		return "its metadata is not that of the configuration in force"
 	}
@@ -48,6 +53,9 @@ func staleness(p pool.Pod, sets []pool.ReplicaSet, inForce *skipperpb.Function) 
 		default:
 			return fmt.Sprintf("its ReplicaSet %s was scaled to zero, %s is active", r.Name, sets[0].Name)
 		}
+	}
+	if now.Sub(p.AssignedAt) < unseenFor {
+		return ""
 	}
 	return fmt.Sprintf("its ReplicaSet %s is gone, %s is active", p.ReplicaSet, sets[0].Name)
 }

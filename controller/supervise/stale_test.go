@@ -43,7 +43,7 @@ func TestStaleOf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, s := range staleOf(all, tt.sets, tt.inForce) {
+		for _, s := range staleOf(all, tt.sets, tt.inForce, now.Add(time.Minute)) {
 			if got = append(got, s.pod.UID); s.why == "" {
 				t.Errorf("%s: %s without a reason", tt.name, s.pod.UID)
 			}
@@ -51,6 +51,9 @@ func TestStaleOf(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: stale (-want +got):\n%s", tt.name, diff)
 		}
+	}
+	if got := staleness(all[3], []pool.ReplicaSet{active}, v1, now.Add(59*time.Second)); got != "" {
+		t.Errorf("just claimed, its ReplicaSet may be about to be seen: %s", got)
 	}
 	if diff := cmp.Diff([]string{"old-1", "new-1", "gone-1", "nobody-1"}, uids(misnamed(all, wider))); diff != "" {
 		t.Errorf("to be written anew (-want +got):\n%s", diff)
