@@ -361,7 +361,10 @@ type ShareProgressRequest struct {
 	// run for the tables' staleness bound, or has taken over from one that has.
 	Complete bool `protobuf:"varint,6,opt,name=complete,proto3" json:"complete,omitempty"`
 	// The sender's informers are known to be up to date.
-	Fresh         bool `protobuf:"varint,7,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh bool `protobuf:"varint,7,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// The other replicas that the sender asks. The receiver answers for those that
+	// are not among them too, as long as it has not taken over from them.
+	Members       []string `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,12 +448,23 @@ func (x *ShareProgressRequest) GetFresh() bool {
 	return false
 }
 
+func (x *ShareProgressRequest) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 // ShareProgressResponse is about the withdrawals of the request.
 type ShareProgressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UIDs of those that the answering replica is not done with: its informers
 	// have not shown them yet, or a subscriber has not acknowledged.
-	Waiting       []string `protobuf:"bytes,1,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	Waiting []string `protobuf:"bytes,1,rep,name=waiting,proto3" json:"waiting,omitempty"`
+	// UIDs of those that it is done with but for extprocs that are away: they were
+	// not subscribed to the function, but may have been told of the pod since. A
+	// drain need not wait for that.
+	Away          []string `protobuf:"bytes,2,rep,name=away,proto3" json:"away,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -492,6 +506,13 @@ func (x *ShareProgressResponse) GetWaiting() []string {
 	return nil
 }
 
+func (x *ShareProgressResponse) GetAway() []string {
+	if x != nil {
+		return x.Away
+	}
+	return nil
+}
+
 var File_replica_proto protoreflect.FileDescriptor
 
 const file_replica_proto_rawDesc = "" +
@@ -522,7 +543,7 @@ const file_replica_proto_rawDesc = "" +
 	"\aversion\x18\a \x01(\x04R\aversion\"V\n" +
 	"\x0eLostSubscriber\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12+\n" +
-	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\xfa\x01\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\"\x94\x02\n" +
 	"\x14ShareProgressRequest\x12\x1b\n" +
 	"\tsender_ip\x18\x01 \x01(\tR\bsenderIp\x125\n" +
 	"\vwithdrawals\x18\x02 \x03(\v2\x13.skipper.WithdrawalR\vwithdrawals\x12\x17\n" +
@@ -530,9 +551,11 @@ const file_replica_proto_rawDesc = "" +
 	"\x06behind\x18\x04 \x03(\tR\x06behind\x12+\n" +
 	"\x04lost\x18\x05 \x03(\v2\x17.skipper.LostSubscriberR\x04lost\x12\x1a\n" +
 	"\bcomplete\x18\x06 \x01(\bR\bcomplete\x12\x14\n" +
-	"\x05fresh\x18\a \x01(\bR\x05fresh\"1\n" +
+	"\x05fresh\x18\a \x01(\bR\x05fresh\x12\x18\n" +
+	"\amembers\x18\b \x03(\tR\amembers\"E\n" +
 	"\x15ShareProgressResponse\x12\x18\n" +
-	"\awaiting\x18\x01 \x03(\tR\awaiting2\xa4\x01\n" +
+	"\awaiting\x18\x01 \x03(\tR\awaiting\x12\x12\n" +
+	"\x04away\x18\x02 \x03(\tR\x04away2\xa4\x01\n" +
 	"\x0eReplicaService\x12B\n" +
 	"\tShareLoad\x12\x19.skipper.ShareLoadRequest\x1a\x1a.skipper.ShareLoadResponse\x12N\n" +
 	"\rShareProgress\x12\x1d.skipper.ShareProgressRequest\x1a\x1e.skipper.ShareProgressResponseB\x19Z\x17skipper/proto;skipperpbb\x06proto3"

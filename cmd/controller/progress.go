@@ -60,7 +60,7 @@ const anyExtproc = "extprocs of an earlier time"
 // recall reads which extprocs there were before this controller. Where it may
 // not, any may have been there until now.
 func (p *process) recall(ctx context.Context) error {
-	var known map[string]time.Time
+	var known []lease.State
 	policy := backoff.NewExponentialBackOff(backoff.WithInitialInterval(100*time.Millisecond), backoff.WithMaxInterval(5*time.Second), backoff.WithMaxElapsedTime(0))
 	err := backoff.Retry(func() (err error) {
 		known, err = p.leases.Read(ctx)
@@ -75,9 +75,13 @@ func (p *process) recall(ctx context.Context) error {
 	case err != nil:
 		p.logger.Error("extprocs of an earlier time are unknown: pods that start now wait until all their tables have expired; let the controller list leases in its namespace",
 			zap.Duration("for", p.TableStaleness), zap.Error(err))
-		known = map[string]time.Time{anyExtproc: time.Now()}
+		known = []lease.State{{Node: anyExtproc, InStep: time.Now(), Connected: time.Now()}}
 	}
-	p.tracker.Recall(known)
+	past := make([]withdraw.Past, len(known))
+	for i, k := range known {
+		past[i] = withdraw.Past{Node: k.Node, InStep: k.InStep, InTouch: k.Connected.Add(p.leases.Slack())}
+	}
+	p.tracker.Recall(past)
 	return nil
 }
 

@@ -26,12 +26,12 @@ type Question struct {
 	Withdrawn []string // UIDs
 	// Complete says that Withdrawn leaves nobody out.
 	Complete bool
-	// LastInStep is since when, where Withdrawn is not complete, some extproc is
-	// away that may know former owners: the earliest such time. Zero: none is
-	// away.
-	LastInStep time.Time
-	// Away names that extproc.
+	// Away is an extproc that is away and may know former owners that Withdrawn,
+	// where it is not complete, does not have: of all such, the one that was in
+	// step before the others. Empty: there is none.
 	Away string
+	// LastInStep is when that was; zero: never.
+	LastInStep time.Time
 }
 
 // Owner is a pod that has the address.
@@ -73,10 +73,10 @@ func Decide(q Question) Decision {
 			return no(CauseOwned, "address %s is also that of pod %s in namespace %s, which has not finished", q.Addr, o.UID, o.Namespace)
 		}
 	}
-	if q.Complete || q.LastInStep.IsZero() {
+	if q.Complete || q.Away == "" {
 		return Decision{Allowed: true}
 	}
-	if q.StartedAt.IsZero() || q.StartedAt.After(q.LastInStep.Add(-skew)) {
+	if q.StartedAt.IsZero() || q.LastInStep.IsZero() || q.StartedAt.After(q.LastInStep.Add(-skew)) {
 		return no(CauseUnknown, "pod started after %s was last in step, and what that knows of address %s is unknown until it is back", q.Away, q.Addr)
 	}
 	return Decision{Allowed: true}

@@ -2,14 +2,16 @@
 // its table, so that controllers which start after all others have gone know
 // who may still use what those told it.
 //
-// Its renew time is when the extproc was last in step: with the informers of
-// the controller that it is connected to, and that controller with the API
-// server. That controller renews it; whoever hears its goodbye deletes it.
+// Its renew time is when the extproc was last seen connected to a controller,
+// its acquire time when it was last in step: with what that controller knew,
+// and that controller with the API server. That controller renews it; whoever
+// hears its goodbye deletes it.
 package lease
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +55,21 @@ type Config struct {
 	Log        *zap.Logger
 }
 
+// State is what a Lease says of an extproc.
+type State struct {
+	Node string
+	// InStep is when it was last known to have acknowledged everything; zero:
+	// never yet.
+	InStep time.Time
+	// Connected is when it was last known to be connected. It may have been for
+	// Slack longer.
+	Connected time.Time
+}
+
+// Slack is for how long after its last renewal an extproc may have been
+// connected, with time to write.
+func (k *Keeper) Slack() time.Duration { return k.cfg.Staleness/renewals + 2*attemptTimeout }
+
 // Keeper writes Leases. Safe for concurrent use.
 type Keeper struct {
 	cfg     Config
@@ -76,13 +93,12 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// Read lists when each extproc was last in step, by node, leaving out those
-// whose tables have expired.
-func (k *Keeper) Read(ctx context.Context) (map[string]time.Time, error) {
-	out := map[string]time.Time{}
+// Read lists what is known of each extproc whose table may not have expired.
+func (k *Keeper) Read(ctx context.Context) ([]State, error) {
+	var out []State
 	err := k.each(ctx, func(l *coordinationv1.Lease) {
-		if node, inStep, ok := read(l); ok && time.Since(inStep) < 2*k.cfg.Staleness {
-			out[node] = inStep
+		if s, ok := read(l); ok && time.Since(s.Connected) < 2*k.cfg.Staleness {
+			out = append(out, s)
 		}
 	})
 	return out, err
@@ -138,76 +154,86 @@ func (k *Keeper) Run(ctx context.Context) error {
 // renewAll renews what is due, and forgets who is not connected any more: that
 // extproc's next controller goes on.
 func (k *Keeper) renewAll(ctx context.Context) {
-	inStep := due(k.cfg.Subscribers(), k.cfg.FreshAt())
+	now := time.Now()
+	connected := connectedNow(k.cfg.Subscribers(), k.cfg.FreshAt(), now)
 	for node := range k.held {
-		if _, connected := inStep[node]; !connected {
+		if _, still := connected[node]; !still {
 			delete(k.held, node)
 		}
 	}
-	for node, at := range inStep {
-		if l := k.held[node]; l != nil && at.Sub(l.Spec.RenewTime.Time) < k.cfg.Staleness/renewals {
+	for _, node := range slices.Sorted(maps.Keys(connected)) {
+		if l := k.held[node]; l != nil && now.Sub(l.Spec.RenewTime.Time) < k.cfg.Staleness/renewals {
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		k.said("renew", node, k.renew(ctx, node, at))
+		k.said("renew", node, k.renew(ctx, connected[node]))
 	}
 }
 
-// due is when each connected extproc with instances in its table was last in
-// step, as far as this replica can tell.
-func due(all []server.Subscriber, fresh time.Time) map[string]time.Time {
-	out := map[string]time.Time{}
+// connectedNow is the state of each connected extproc with instances in its
+// table, as far as this replica can tell. Of several streams, the last counts.
+func connectedNow(all []server.Subscriber, fresh, now time.Time) map[string]State {
+	out := map[string]State{}
 	for _, s := range all {
-		if s.Type != "instances" || s.Names == 0 || s.QuietAt.IsZero() || fresh.IsZero() || !strings.HasPrefix(s.Node, "extproc/") {
+		if s.Type != "instances" || s.Names == 0 || !strings.HasPrefix(s.Node, "extproc/") {
 			continue
 		}
 		at := s.QuietAt
 		if fresh.Before(at) {
 			at = fresh
 		}
-		if before, twice := out[s.Node]; !twice || at.Before(before) {
-			out[s.Node] = at
+		if before, twice := out[s.Node]; twice && before.InStep.Before(at) {
+			at = before.InStep
 		}
+		out[s.Node] = State{Node: s.Node, InStep: at, Connected: now}
 	}
 	return out
 }
 
 // renew writes the Lease, which another controller may have written meanwhile.
-func (k *Keeper) renew(ctx context.Context, node string, at time.Time) error {
+func (k *Keeper) renew(ctx context.Context, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	wanted := newLease(k.cfg.Namespace, node, at, k.cfg.Staleness)
-	leases := k.cfg.Leases.Leases(k.cfg.Namespace)
-	written, err := k.update(ctx, wanted)
+	wanted := newLease(k.cfg.Namespace, s, k.cfg.Staleness)
+	written, err := k.update(ctx, s.Node, wanted)
 	if apierrors.IsNotFound(err) {
-		written, err = leases.Create(ctx, wanted, metav1.CreateOptions{})
+		written, err = k.cfg.Leases.Leases(k.cfg.Namespace).Create(ctx, wanted, metav1.CreateOptions{})
 	}
 	if err != nil {
-		delete(k.held, node)
+		delete(k.held, s.Node)
 		return fmt.Errorf("write lease %s: %w", wanted.Name, err)
 	}
-	k.held[node] = written
+	k.held[s.Node] = written
 	return nil
 }
 
-func (k *Keeper) update(ctx context.Context, wanted *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+func (k *Keeper) update(ctx context.Context, node string, wanted *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	leases := k.cfg.Leases.Leases(k.cfg.Namespace)
-	known := k.held[*wanted.Spec.HolderIdentity]
+	known := k.held[node]
 	if known == nil {
-		read, err := leases.Get(ctx, wanted.Name, metav1.GetOptions{})
+		found, err := leases.Get(ctx, wanted.Name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
-		known = read
-	}
-	if known.Spec.RenewTime != nil && known.Spec.RenewTime.After(wanted.Spec.RenewTime.Time) {
-		return known, nil
+		known = found
 	}
 	next := known.DeepCopy()
 	next.Labels, next.Spec = wanted.Labels, wanted.Spec
+	if before, ok := read(known); ok {
+		next.Spec.AcquireTime = later(before.InStep, wanted.Spec.AcquireTime)
+		next.Spec.RenewTime = later(before.Connected, wanted.Spec.RenewTime)
+	}
 	return leases.Update(ctx, next, metav1.UpdateOptions{})
+}
+
+// later keeps a Lease from going back in time where clocks differ.
+func later(a time.Time, b *metav1.MicroTime) *metav1.MicroTime {
+	if a.After(b.Time) {
+		return &metav1.MicroTime{Time: a}
+	}
+	return b
 }
 
 func (k *Keeper) remove(ctx context.Context, name string) error {
@@ -224,7 +250,7 @@ func (k *Keeper) remove(ctx context.Context, name string) error {
 func (k *Keeper) collect(ctx context.Context) {
 	var expired []string
 	err := k.each(ctx, func(l *coordinationv1.Lease) {
-		if _, inStep, ok := read(l); !ok || time.Since(inStep) > 4*k.cfg.Staleness {
+		if s, ok := read(l); !ok || time.Since(s.Connected) > 4*k.cfg.Staleness {
 			expired = append(expired, l.Name)
 		}
 	})

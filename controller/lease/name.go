@@ -32,21 +32,26 @@ func nameOf(node string) string {
 	return namePrefix + "hash-" + hex.EncodeToString(sum[:16])
 }
 
-// newLease says that the node was in step at the given time.
-func newLease(namespace, node string, inStep time.Time, staleness time.Duration) *coordinationv1.Lease {
+// newLease says that the node was in step at one time and connected at another.
+func newLease(namespace string, s State, staleness time.Duration) *coordinationv1.Lease {
 	seconds := int32(min(staleness.Seconds(), 1<<30))
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(node), Labels: map[string]string{Label: LabelValue}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(s.Node), Labels: map[string]string{Label: LabelValue}},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &node, LeaseDurationSeconds: &seconds, RenewTime: &metav1.MicroTime{Time: inStep},
+			HolderIdentity: &s.Node, LeaseDurationSeconds: &seconds,
+			AcquireTime: &metav1.MicroTime{Time: s.InStep}, RenewTime: &metav1.MicroTime{Time: s.Connected},
 		},
 	}
 }
 
 // read is what a Lease says; false where it says nothing that can be read.
-func read(l *coordinationv1.Lease) (node string, inStep time.Time, ok bool) {
+func read(l *coordinationv1.Lease) (s State, ok bool) {
 	if l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || *l.Spec.HolderIdentity == "" {
-		return "", time.Time{}, false
+		return State{}, false
 	}
-	return *l.Spec.HolderIdentity, l.Spec.RenewTime.Time, true
+	s = State{Node: *l.Spec.HolderIdentity, Connected: l.Spec.RenewTime.Time}
+	if l.Spec.AcquireTime != nil {
+		s.InStep = l.Spec.AcquireTime.Time
+	}
+	return s, true
 }

@@ -53,19 +53,52 @@ type record struct {
 	seq        uint64 // when it did, in the order of all records
 	listed     bool   // a list without the pod was published, at generation
 	generation uint64
-	acked      bool            // by all subscribers that are connected
-	lost       map[string]bool // nodes that went away without having acknowledged
+	acked      bool // by all subscribers that are connected
+	// lost are the nodes that went away and may not know; true for those that
+	// had the function's list.
+	lost map[string]bool
 
-	epoch    int // counts up with version
-	done     map[string]bool
+	// epoch counts up with every reason to ask all members anew; done is what
+	// they have answered since. Once all have heard, nobody tells extprocs of the
+	// pod any more: only what members answer from then on, final, is their last
+	// word about those that are away.
+	epoch    int
+	done     map[string]stage
+	final    bool
 	closed   bool
 	closedAt time.Time
-	// firstClosed stays when a later version opens the record again.
-	firstClosed time.Time
+	// heardAt is when all were first known to have heard; it stays when a later
+	// version opens the record again.
+	heardAt time.Time
 }
 
-// handled says that this replica is done with the withdrawal.
-func (r *record) handled() bool { return r.seen && r.listed && r.acked && len(r.lost) == 0 }
+// stage is how far a replica is with a withdrawal.
+type stage int
+
+const (
+	// pending: its informers or a subscriber are not there yet.
+	pending stage = iota
+	// heard by all who have had the function's list.
+	heard
+	// handled: by everybody who may have been told of the pod.
+	handled
+)
+
+// stage of this replica.
+func (r *record) stage() stage {
+	if !r.seen || !r.listed || !r.acked {
+		return pending
+	}
+	for _, subscribed := range r.lost {
+		if subscribed {
+			return pending
+		}
+	}
+	if len(r.lost) > 0 {
+		return heard
+	}
+	return handled
+}
 
 // site is an address.
 type site struct {
@@ -144,7 +177,7 @@ func leaves(e pool.Event) bool {
 func (b *book) open(uid, addr string, key fn.Key, version uint64, now time.Time) *record {
 	r := &record{
 		uid: uid, addr: addr, key: key, name: xds.InstancesName(key), version: version, since: now,
-		lost: map[string]bool{}, done: map[string]bool{},
+		lost: map[string]bool{}, done: map[string]stage{},
 	}
 	b.records[uid], b.unlisted[uid] = r, r
 	if addr != "" {
@@ -176,9 +209,24 @@ func (b *book) raise(r *record, version uint64) {
 	if version <= r.version {
 		return
 	}
-	r.version, r.done, r.closed = version, map[string]bool{}, false
-	r.epoch++
+	r.version, r.closed = version, false
+	r.anew()
 	b.changed = true
+}
+
+// anew forgets what members have answered.
+func (r *record) anew() {
+	r.done, r.final = map[string]stage{}, false
+	r.epoch++
+}
+
+// finish begins the last round of questions.
+func (r *record) finish() {
+	for ip := range r.done {
+		r.done[ip] = heard
+	}
+	r.final = true
+	r.epoch++
 }
 
 func (b *book) siteOf(addr string) *site {
@@ -223,9 +271,7 @@ func (b *book) published(mark, generation uint64, functions map[fn.Key]struct{})
 		delete(b.unlisted, uid)
 		r.listed, r.generation = true, generation
 		for node, l := range b.lost {
-			if l.mayKnow(r) {
-				r.lost[node] = true
-			}
+			l.addTo(r, node)
 		}
 	}
 }

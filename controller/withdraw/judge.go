@@ -88,17 +88,12 @@ func (b *book) acknowledge(u unacknowledged) {
 }
 
 // advance closes what can be closed. It returns the pods that may be claimed
-// from now on, and the withdrawals that were closed for the first time.
-func (b *book) advance(now time.Time) (free, closed []string) {
+// from now on, and those that everybody is known to have heard of only now.
+func (b *book) advance(now time.Time) (free, told []string) {
 	b.expire(now)
 	for uid, r := range b.records {
-		if !r.closed && r.handled() && b.doneByAll(r) {
-			r.closed, r.closedAt = true, now
-			b.changed = true
-			if r.firstClosed.IsZero() {
-				r.firstClosed = now
-				closed = append(closed, uid)
-			}
+		if !r.closed && b.close(r, now) {
+			told = append(told, uid)
 		}
 	}
 	for uid, held := range b.blocked {
@@ -107,7 +102,27 @@ func (b *book) advance(now time.Time) (free, closed []string) {
 			free = append(free, uid)
 		}
 	}
-	return free, closed
+	return free, told
+}
+
+// close closes the record if it can be. It returns whether all are known to have
+// heard of the pod only now.
+func (b *book) close(r *record, now time.Time) (told bool) {
+	at := b.stage(r)
+	if at >= heard && !r.final {
+		r.finish()
+		b.changed = true
+		at = b.stage(r)
+		told = r.heardAt.IsZero()
+		if told {
+			r.heardAt = now
+		}
+	}
+	if at == handled && r.final {
+		r.closed, r.closedAt = true, now
+		b.changed = true
+	}
+	return told
 }
 
 // forget drops what neither this replica nor another has a use for.
@@ -119,13 +134,13 @@ func (b *book) forget(now time.Time) {
 	}
 }
 
-func (b *book) doneByAll(r *record) bool {
+// stage is how far all replicas are: as far as the last.
+func (b *book) stage(r *record) stage {
+	at := r.stage()
 	for _, ip := range b.members {
-		if !r.done[ip] {
-			return false
-		}
+		at = min(at, r.done[ip])
 	}
-	return true
+	return at
 }
 
 func (b *book) forgettable(r *record, now time.Time) bool {
@@ -170,7 +185,7 @@ func (b *book) decide(p *pool.Pod, now time.Time) fence.Decision {
 	switch {
 	case complete:
 	case !b.read:
-		q.Away, q.LastInStep = "some extproc", time.Unix(0, 0)
+		q.Away = "some extproc"
 	default:
 		q.Away, q.LastInStep = b.longestAway()
 	}
@@ -181,8 +196,8 @@ func (b *book) decide(p *pool.Pod, now time.Time) fence.Decision {
 // may know more than this replica.
 func (b *book) longestAway() (node string, since time.Time) {
 	for n, l := range b.lost {
-		if l.acked == nil && (node == "" || l.since.Before(since) || (l.since.Equal(since) && n < node)) {
-			node, since = n, l.since
+		if l.acked == nil && (node == "" || l.inStep.Before(since) || (l.inStep.Equal(since) && n < node)) {
+			node, since = n, l.inStep
 		}
 	}
 	return node, since

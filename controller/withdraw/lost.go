@@ -12,54 +12,69 @@ const crowd = "other extprocs"
 
 // lostNode is a subscriber that went away without goodbye.
 type lostNode struct {
-	since time.Time
+	away
 	// acked has the generations of this replica's lists up to which it has
-	// acknowledged them, by resource name; what is not in it, it does not have.
-	// Nil: it may have any list, as of any time before since.
+	// acknowledged them, by resource name. Nil: it may have had any list.
 	acked map[string]uint64
 	said  bool // in the log
 }
 
-// mayKnow says that the subscriber may still have the pod in its table.
-func (l *lostNode) mayKnow(r *record) bool {
-	if r.key.Oneshot {
-		return false // one request's pod is in no table
-	}
-	if l.acked == nil {
-		return true
-	}
+// away is how long a subscriber has been.
+type away struct {
+	// since is when it was last in touch, at the latest: its table expires from
+	// then on.
+	since time.Time
+	// inStep is when it last had everything, at the earliest.
+	inStep time.Time
+}
+
+// addTo notes what the subscriber may still know of the pod. What it has not
+// acknowledged it had, and of functions whose list it did not have it may be
+// told by GetInstance while it is away.
+func (l *lostNode) addTo(r *record, node string) {
 	upTo, subscribed := l.acked[r.name]
-	return subscribed && (!r.listed || upTo < r.generation)
+	switch {
+	case r.key.Oneshot: // one request's pod is in no table
+	case l.acked == nil:
+		r.lost[node] = true
+	case !subscribed:
+		r.lost[node] = r.lost[node] || false
+	case upTo < r.generation:
+		r.lost[node] = true
+	}
 }
 
 // lose notes that a subscriber is away. Acked is nil where another replica, or
 // one before this, served it; the pods that except names are known to it as gone.
-func (b *book) lose(node string, since time.Time, acked map[string]uint64, except func(*record) bool) {
-	if _, bye := b.departed[node]; bye || (acked != nil && len(acked) == 0) {
+func (b *book) lose(node string, how away, acked map[string]uint64, except func(*record) bool) {
+	if _, bye := b.departed[node]; bye {
 		return
 	}
 	if b.lost[node] == nil && len(b.lost) >= maxLost {
 		node, acked = crowd, nil
 	}
-	l := &lostNode{since: since, acked: acked}
+	l := &lostNode{away: how, acked: acked}
 	if before := b.lost[node]; before != nil {
 		l.acked = nil
-		if before.since.After(since) {
+		if before.since.After(how.since) {
 			l.since = before.since
+		}
+		if before.inStep.Before(how.inStep) {
+			l.inStep = before.inStep
 		}
 	}
 	b.lost[node] = l
 	b.changed = true
 	for _, r := range b.records {
-		if r.listed && !r.closed && l.mayKnow(r) && (except == nil || !except(r)) {
-			r.lost[node] = true
+		if r.listed && !r.closed && (except == nil || !except(r)) {
+			l.addTo(r, node)
 		}
 	}
 }
 
 // depart takes in the end of a stream of this replica.
 func (b *book) depart(node string, at time.Time, acked map[string]uint64) {
-	b.lose(node, at, acked, func(r *record) bool { return r.handled() })
+	b.lose(node, away{since: at, inStep: at}, acked, nil)
 }
 
 // found ends the search for a subscriber: it knows all that it has to, or what

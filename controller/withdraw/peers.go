@@ -46,27 +46,30 @@ func (b *book) setMembers(ips []string, now time.Time) {
 		}
 		delete(b.peers, ip)
 		b.inherit(ip, p, now)
-		for _, r := range b.records {
-			delete(r.done, ip)
+	}
+	for _, r := range b.records {
+		if !r.closed { // others inherit, too: what they have answered may hold no more
+			r.anew()
 		}
 	}
 }
 
 func (b *book) inherit(ip string, p *peerState, now time.Time) {
-	wasDone := func(r *record) bool { return r.done[ip] }
+	wasDone := func(r *record) bool { return r.done[ip] == handled }
 	for _, node := range p.subscribers {
 		if !slices.Contains(b.own.inStep, node) {
-			b.lose(node, now, nil, wasDone)
+			b.lose(node, away{since: now, inStep: p.heardAt}, nil, wasDone)
 		}
 	}
 	for node, since := range p.lost {
-		b.lose(node, since, nil, wasDone)
+		b.lose(node, away{since: since, inStep: p.heardAt}, nil, wasDone)
 	}
 }
 
 // hear takes in what a member says, and answers which of its withdrawals this
 // replica is not done with. Withdrawals that are unknown here are opened.
-func (b *book) hear(m *skipperpb.ShareProgressRequest, now time.Time) (waiting []string) {
+func (b *book) hear(m *skipperpb.ShareProgressRequest, now time.Time) *skipperpb.ShareProgressResponse {
+	out := &skipperpb.ShareProgressResponse{}
 	p := &peerState{
 		heardAt: now, complete: m.GetComplete(), fresh: m.GetFresh(),
 		subscribers: slices.Concat(m.GetInStep(), m.GetBehind()),
@@ -77,8 +80,12 @@ func (b *book) hear(m *skipperpb.ShareProgressRequest, now time.Time) (waiting [
 	}
 	for _, w := range m.GetWithdrawals() {
 		p.asks[w.GetUid()] = true
-		if r := b.adopt(w, now); !r.handled() {
-			waiting = append(waiting, r.uid)
+		switch b.answerFor(b.adopt(w, now), m) {
+		case pending:
+			out.Waiting = append(out.Waiting, w.GetUid())
+		case heard:
+			out.Away = append(out.Away, w.GetUid())
+		case handled:
 		}
 	}
 	if slices.Contains(b.members, m.GetSenderIp()) {
@@ -86,7 +93,19 @@ func (b *book) hear(m *skipperpb.ShareProgressRequest, now time.Time) (waiting [
 		b.takeOver()
 	}
 	b.inStep(m.GetInStep(), now.Add(-callTimeout))
-	return waiting
+	return out
+}
+
+// answerFor is how far this replica is, and every member that the asking one
+// does not ask itself: who has left that one's ring, but not yet this one's.
+func (b *book) answerFor(r *record, m *skipperpb.ShareProgressRequest) stage {
+	at := r.stage()
+	for _, ip := range b.members {
+		if ip != m.GetSenderIp() && !slices.Contains(m.GetMembers(), ip) {
+			at = min(at, r.done[ip])
+		}
+	}
+	return at
 }
 
 // adopt finds or opens the record of a withdrawal that somebody else has seen.
@@ -125,7 +144,7 @@ func (b *book) complete(now time.Time) bool {
 // message is what the members are told, with the epochs of what it asks about.
 func (b *book) message(self string, fresh bool, now time.Time) (*skipperpb.ShareProgressRequest, map[string]int) {
 	m := &skipperpb.ShareProgressRequest{
-		SenderIp: self, InStep: b.own.inStep, Behind: b.own.behind, Complete: b.complete(now), Fresh: fresh,
+		SenderIp: self, InStep: b.own.inStep, Behind: b.own.behind, Complete: b.complete(now), Fresh: fresh, Members: b.members,
 	}
 	open := make([]*record, 0)
 	for _, r := range b.records {
@@ -150,14 +169,23 @@ func (b *book) message(self string, fresh bool, now time.Time) (*skipperpb.Share
 }
 
 // answered takes in the answer of a member to a message.
-func (b *book) answered(ip string, epochs map[string]int, waiting []string) {
-	unfinished := map[string]bool{}
-	for _, uid := range waiting {
-		unfinished[uid] = true
+func (b *book) answered(ip string, epochs map[string]int, answer *skipperpb.ShareProgressResponse) {
+	behind := map[string]stage{}
+	for _, uid := range answer.GetAway() {
+		behind[uid] = heard
+	}
+	for _, uid := range answer.GetWaiting() {
+		behind[uid] = pending
 	}
 	for uid, epoch := range epochs {
-		if r := b.records[uid]; r != nil && r.epoch == epoch && !unfinished[uid] {
-			r.done[ip] = true
+		r := b.records[uid]
+		if r == nil || r.epoch != epoch {
+			continue
 		}
+		at, stated := behind[uid]
+		if !stated {
+			at = handled
+		}
+		r.done[ip] = max(r.done[ip], at)
 	}
 }

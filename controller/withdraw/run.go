@@ -103,8 +103,8 @@ func (t *Tracker) settle(settled []unacknowledged) (republish []fn.Key, free []s
 			republish = append(republish, r.key)
 		}
 	}
-	free, closed := b.advance(now)
-	for _, uid := range closed {
+	free, told := b.advance(now)
+	for _, uid := range told {
 		t.metrics.took.Observe(now.Sub(b.records[uid].since).Seconds())
 	}
 	b.forget(now)
@@ -209,16 +209,19 @@ func (t *Tracker) ask(ctx context.Context, ip string, message *skipperpb.SharePr
 	t.metrics.calls.WithLabelValues("answered").Inc()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.book.answered(ip, epochs, answer.GetWaiting())
+	t.book.answered(ip, epochs, answer)
 	remind(t.wake)
 }
 
+// unfinished says that some member is not known to be done with something.
 func (t *Tracker) unfinished() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range t.book.records {
-		if !r.closed && !t.book.doneByAll(r) {
-			return true
+		for _, ip := range t.book.members {
+			if !r.closed && r.done[ip] < handled {
+				return true
+			}
 		}
 	}
 	return false

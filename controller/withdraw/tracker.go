@@ -145,28 +145,38 @@ const nodePrefix = "extproc/"
 // NodeOf is the node id of the extproc with the router id.
 func NodeOf(routerID string) string { return nodePrefix + routerID }
 
-// Recall is told which extprocs there were before this controller began, by
-// node, and when each was last in step. It is called once, and must be.
-func (t *Tracker) Recall(lastInStep map[string]time.Time) {
+// Past is an extproc that was there before this controller.
+type Past struct {
+	Node string
+	// InTouch is when it was last connected to a controller, at the latest.
+	InTouch time.Time
+	// InStep is when it last had acknowledged everything, at the earliest.
+	InStep time.Time
+}
+
+// Recall is told which extprocs there were before this controller began. It is
+// called once, and must be.
+func (t *Tracker) Recall(all []Past) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for node, at := range lastInStep {
-		t.book.lose(node, at, nil, nil)
+	for _, p := range all {
+		t.book.lose(p.Node, away{since: p.InTouch, inStep: p.InStep}, nil, nil)
 	}
 	t.book.read = true
 	remind(t.wake)
 }
 
-// Acknowledged says since when everybody is known to have forgotten the pod;
-// false while somebody is not, and for pods that have not left routing.
+// Acknowledged says since when everybody who had the list of the pod's function
+// is known to have heard that the pod left routing; false while somebody is not,
+// and for pods that have not left.
 func (t *Tracker) Acknowledged(uid string) (since time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.book.records[uid]
-	if r == nil || r.firstClosed.IsZero() {
+	if r == nil || r.heardAt.IsZero() {
 		return time.Time{}, false
 	}
-	return r.firstClosed, true
+	return r.heardAt, true
 }
 
 // Allowed says whether a free pod may be claimed, and shown to Envoy, at its
@@ -188,9 +198,9 @@ func (t *Tracker) Allowed(p *pool.Pod) (ok bool, reason string) {
 func (t *Tracker) Hear(r *skipperpb.ShareProgressRequest) *skipperpb.ShareProgressResponse {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	waiting := t.book.hear(r, time.Now())
+	answer := t.book.hear(r, time.Now())
 	remind(t.wake)
-	return &skipperpb.ShareProgressResponse{Waiting: waiting}
+	return answer
 }
 
 // PeersFresh says whether any, and whether all other members said lately that
