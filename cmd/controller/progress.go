@@ -103,18 +103,19 @@ func (p *process) drained(pod pool.Pod) retire.Progress {
 // farewells has extprocs' goodbyes heard on their way to the other replicas.
 type farewells struct {
 	*forward.Forwarder
-	heard func(routerID string)
+	heard func(routerID, envoyNode string)
 }
 
 // Heartbeat tells the other replicas.
 func (f farewells) Heartbeat(r *skipperpb.HeartbeatRequest) {
 	if r.GetGoodbye() && r.GetRouterId() != "" {
-		f.heard(r.GetRouterId())
+		f.heard(r.GetRouterId(), r.GetEnvoyNodeId())
 	}
 	f.Forwarder.Heartbeat(r)
 }
 
-func (p *process) saidGoodbye(routerID string) {
+func (p *process) saidGoodbye(routerID, envoyNode string) {
+	p.loads.Goodbye(envoyNode, time.Now())
 	p.tracker.Goodbye(routerID)
 	p.leases.Goodbye(withdraw.NodeOf(routerID))
 }

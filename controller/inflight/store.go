@@ -45,13 +45,15 @@ type Store struct {
 	log     *zap.Logger
 	metrics *metrics
 
-	mu    sync.RWMutex
-	nodes map[string]words // by Envoy's node id; guarded by mu
+	mu sync.RWMutex
+	// The fields below are guarded by mu.
+	nodes map[string]words     // by Envoy's node id
+	left  map[string]time.Time // when the extproc of a node said goodbye
 }
 
 // New makes a store without reports.
 func New(cfg Config) *Store {
-	s := &Store{cfg: cfg, log: cfg.Log.Named("inflight"), nodes: map[string]words{}}
+	s := &Store{cfg: cfg, log: cfg.Log.Named("inflight"), nodes: map[string]words{}, left: map[string]time.Time{}}
 	s.metrics = newMetrics(cfg.Registerer, s)
 	return s
 }
@@ -72,6 +74,25 @@ func (s *Store) Ended(from loads.Stream) {
 		said.connected = false
 		w.put(at, said)
 	}
+}
+
+// Goodbye says that the extproc of an Envoy has stopped. An Envoy that had
+// nothing in progress when it was last heard, and is connected no more, is gone
+// then: nobody gives it requests. Without that, the end of a gateway would hold
+// up every drain until the expiry.
+func (s *Store) Goodbye(node string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sweepLocked(now)
+	if node != "" && len(s.left) < maxNodes {
+		s.left[node] = now
+	}
+}
+
+// countsLocked tells whether the Envoy may still have something in progress.
+func (s *Store) countsLocked(node string, w words, now time.Time) bool {
+	_, left := s.left[node]
+	return !w.expired(now, s.cfg.Expiry) && (!left || w.inUse())
 }
 
 // put says whether the word was taken.
@@ -97,15 +118,20 @@ func (s *Store) sweepLocked(now time.Time) {
 			delete(s.nodes, node)
 		}
 	}
+	for node, at := range s.left {
+		if now.Sub(at) > s.cfg.Expiry {
+			delete(s.left, node)
+		}
+	}
 }
 
-// loads are those that have not expired, in no order.
+// loads are those that count, in no order.
 func (s *Store) loads(now time.Time) []Load {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	out := make([]Load, 0, len(s.nodes))
 	for node, w := range s.nodes {
-		if !w.expired(now, s.cfg.Expiry) {
+		if s.countsLocked(node, w, now) {
 			out = append(out, w.load(node))
 		}
 	}
@@ -197,8 +223,8 @@ func (s *Store) since(uid string, since, now time.Time) (n int, known bool, asOf
 func (s *Store) state(now time.Time) (age time.Duration, unknown int) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for _, w := range s.nodes {
-		if w.expired(now, s.cfg.Expiry) {
+	for node, w := range s.nodes {
+		if !s.countsLocked(node, w, now) {
 			continue
 		}
 		age = max(age, now.Sub(w[w.newest()].received))

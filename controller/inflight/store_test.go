@@ -210,3 +210,37 @@ func TestCountsReturnToZero(t *testing.T) {
 		t.Errorf("%d in flight", a.InFlight)
 	}
 }
+
+// The end of a gateway holds up drains only while it may have something in progress.
+func TestEnvoyOfAnExtprocThatSaidGoodbye(t *testing.T) {
+	late := start.Add(time.Minute)
+	for _, row := range []struct {
+		name    string
+		n       uint32
+		goodbye bool
+		ended   bool
+		known   bool
+	}{
+		{"stopped in order", 0, true, true, true},
+		{"still connected", 0, true, false, false},
+		{"without a goodbye", 0, false, true, false},
+		{"with a request in progress", 1, true, true, false},
+	} {
+		w := newWorld(t)
+		p := instance("p", "10.0.0.1")
+		w.add(p)
+		var has []loads.Busy
+		if row.n > 0 {
+			has = append(has, busy(p, row.n))
+		}
+		w.store.Reported(stream("old", 1), start, has)
+		w.store.Reported(stream("new", 2), late, nil)
+		if row.goodbye {
+			w.store.Goodbye("old", start)
+		}
+		if row.ended {
+			w.store.Ended(stream("old", 1))
+		}
+		w.want(row.name, "p", late.Add(-2*time.Second), late, int(row.n), row.known)
+	}
+}

@@ -61,6 +61,17 @@ func (w words) expired(now time.Time, expiry time.Duration) bool {
 	return now.Sub(w[w.newest()].received) > expiry
 }
 
+// inUse says that the Envoy is connected, or had something in progress when it
+// was last heard.
+func (w words) inUse() bool {
+	for _, said := range w {
+		if said.connected || len(said.inFlight) > 0 || said.unknown > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // load is what counts of the Envoy.
 func (w words) load(node string) Load {
 	l := Load{Node: node, Words: make([]map[string]uint32, 0, len(w))}
