@@ -2,6 +2,7 @@ package soak
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -40,21 +41,37 @@ type Reuse struct {
 	Tenants, TenantsSoon int
 }
 
-// Addresses is a small range of addresses, each of which one pod has at a time.
-// The one that was freed last is given first. Safe for concurrent use.
+// Order is which of the free addresses is given next.
+type Order bool
+
+// The orders.
+const (
+	// FreedLast reuses addresses at once.
+	FreedLast Order = false
+	// FreedFirst reuses none that it need not.
+	FreedFirst Order = true
+)
+
+// Addresses is a range of addresses, each of which one pod has at a time. Safe
+// for concurrent use.
 type Addresses struct {
+	order Order
+
 	mu sync.Mutex
 	// The fields below are guarded by mu.
-	free  []string
+	free  []string            // the one that was freed last is the last
 	past  map[string][]Tenure // by address, oldest first
 	reuse Reuse
 }
 
-// NewAddresses has n addresses, 127.77.0.1 and up; n is at most 250.
-func NewAddresses(n int) *Addresses {
-	a := &Addresses{past: map[string][]Tenure{}}
-	for i := range n {
-		a.free = append(a.free, fmt.Sprintf("127.77.0.%d", n-i))
+// inBlock is how many addresses there are that differ in the last byte alone.
+const inBlock = 250
+
+// NewAddresses has n addresses, 127.77.0.1 and up; n is at most 60,000.
+func NewAddresses(n int, order Order) *Addresses {
+	a := &Addresses{order: order, past: map[string][]Tenure{}}
+	for i := n - 1; i >= 0; i-- {
+		a.free = append(a.free, fmt.Sprintf("127.77.%d.%d", i/inBlock, 1+i%inBlock))
 	}
 	return a
 }
@@ -66,8 +83,12 @@ func (a *Addresses) Take(pod, uid string, now time.Time) (string, bool) {
 	if len(a.free) == 0 {
 		return "", false
 	}
-	ip := a.free[len(a.free)-1]
-	a.free = a.free[:len(a.free)-1]
+	i := len(a.free) - 1
+	if a.order == FreedFirst {
+		i = 0
+	}
+	ip := a.free[i]
+	a.free = slices.Delete(a.free, i, i+1)
 	past := a.past[ip]
 	if n := len(past); n > 0 {
 		a.reuse.Pods++

@@ -74,7 +74,7 @@ func TestReportCountsAll(t *testing.T) {
 }
 
 func TestAddressesAreReusedAtOnce(t *testing.T) {
-	a := NewAddresses(2)
+	a := NewAddresses(2, FreedLast)
 	now := time.Unix(0, 0)
 	take := func(uid string) string {
 		ip, ok := a.Take("pod", uid, now)
@@ -112,5 +112,17 @@ func TestAddressesAreReusedAtOnce(t *testing.T) {
 	}
 	if past := a.Past(first); len(past) != 5 || past[1].Tenant != "t2" {
 		t.Errorf("past %v", past)
+	}
+}
+
+func TestAddressesRest(t *testing.T) {
+	a, now, seen := NewAddresses(600, FreedFirst), time.Unix(0, 0), map[string]bool{}
+	for range 600 {
+		ip, _ := a.Take("pod", "uid", now)
+		a.Release(ip, now)
+		seen[ip] = true
+	}
+	if len(seen) != 600 || a.Reuse() != (Reuse{}) {
+		t.Errorf("%d addresses were given to 600 pods, %+v", len(seen), a.Reuse())
 	}
 }

@@ -24,9 +24,10 @@ var (
 	seed     = flag.Uint64("soak.seed", 1, "seed of clients and chaos")
 	oneshots = flag.Int("soak.oneshots", 300, "how many pods serve a oneshot request")
 	logs     = flag.String("soak.logs", "", "folder that keeps the logs of all programs")
-	// A controller looks at whether its watch is fresh every half minute, and
-	// takes half of this for too long.
-	staleness = flag.Duration("soak.staleness", 90*time.Second, "--table-staleness of controllers and extprocs")
+	// In a quiet namespace a controller hears only once a minute or so how far
+	// its watch is, and takes half of this, or two minutes, for too long; less
+	// than four minutes has healthy controllers send everybody away.
+	staleness = flag.Duration("soak.staleness", 5*time.Minute, "--table-staleness of controllers and extprocs")
 	race      = flag.Bool("soak.race", false, "build controller and extproc with the race detector")
 )
 
@@ -72,7 +73,7 @@ func TestIsolation(t *testing.T) {
 // claims, so what takes long happens in long runs only.
 func weather() Storm {
 	s := Storm{
-		Seed: *seed, Total: *length, PodEvery: 1500 * time.Millisecond, PartEvery: 10 * time.Second,
+		Seed: *seed, Total: *length, PodEvery: 700 * time.Millisecond, PartEvery: 10 * time.Second,
 		Restart: 2 * time.Second, Freeze: 12 * time.Second, Controllers: 3, Gateways: 2,
 		Kinds: []Kind{
 			RestartController, KillController, StopController, FreezeWatch, FreezeWatch, RestartExtproc,
@@ -80,7 +81,7 @@ func weather() Storm {
 		},
 	}
 	if *length >= 4**staleness {
-		s.PartEvery, s.Freeze = 20*time.Second, *staleness*5/4
+		s.PodEvery, s.PartEvery, s.Freeze = 1500*time.Millisecond, 20*time.Second, *staleness*5/4
 		s.Kinds = append(s.Kinds, KillExtproc)
 	}
 	return s

@@ -49,8 +49,9 @@ type options struct {
 	// images and how many unassigned pods each has.
 	images map[Image]int
 	seed   uint64
-	// addresses of pods.
+	// addresses of pods, and which is given next.
 	addresses int
+	order     Order
 	// controllerStaleness and extprocStaleness are --table-staleness of each.
 	controllerStaleness, extprocStaleness time.Duration
 	// tell is told of violations.
@@ -88,7 +89,7 @@ func newWorld(t *testing.T, o options) *world {
 	}
 	config.QPS, config.Burst = -1, 0
 	w := &world{
-		t: t, options: o, kube: kubernetes.NewForConfigOrDie(config), addresses: NewAddresses(o.addresses),
+		t: t, options: o, kube: kubernetes.NewForConfigOrDie(config), addresses: NewAddresses(o.addresses, o.order),
 		network: fmt.Sprintf("127.%d.%d", 100+rand.IntN(100), rand.IntN(256)),
 	}
 	w.ledger = NewLedger(o.tell, w.addresses.Past)
@@ -212,8 +213,14 @@ func (w *world) emptyField(ctx context.Context) error {
 // eventually fails the test when ok does not come; ok tells what it saw last.
 func (w *world) eventually(what string, ok func() (bool, string)) {
 	w.t.Helper()
+	w.within(start, what, ok)
+}
+
+// within is eventually with another bound.
+func (w *world) within(bound time.Duration, what string, ok func() (bool, string)) {
+	w.t.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(w.t.Context(), glance, start, true, func(context.Context) (done bool, _ error) {
+	err := wait.PollUntilContextTimeout(w.t.Context(), glance, bound, true, func(context.Context) (done bool, _ error) {
 		done, last = ok()
 		return done, nil
 	})
