@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
@@ -164,6 +166,27 @@ func TestDesertedFlightClaimsNothing(t *testing.T) {
 		w.addPods(1)
 		<-time.NewTimer(time.Second).C
 		if diff := cmp.Diff(map[pool.State]int{pool.Unassigned: 1}, w.pods()); diff != "" {
+			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A claim that is won when nobody waits any more is not lost: pods of a busy pool would go from claim to claim.
+func TestClaimWonForADesertedFlightIsAssigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.api.PrependReactor("patch", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
+			<-time.After(time.Second)
+			return false, nil, nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		if _, err := w.GetOrAcquire(ctx, testFunction("t1"), nil); err == nil {
+			t.Fatal("answered before the claim")
+		}
+		<-time.After(5 * time.Second)
+		w.settled()
+		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1}, w.pods()); diff != "" {
 			t.Errorf("pods (-want +got):\n%s", diff)
 		}
 	})

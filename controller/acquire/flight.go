@@ -124,7 +124,7 @@ func (a *Acquirer) takeOffLocked(ctx context.Context, f *skipperpb.Function) *fl
 // fly does the assignment and tells the callers.
 func (a *Acquirer) fly(waiting, answering context.Context, fl *flight, f *skipperpb.Function) {
 	key := fn.KeyOf(f)
-	p, err := a.acquire(waiting, answering, wish{function: f, assigning: func(pod string) { a.assigning(fl, key, pod) }})
+	p, err := a.acquire(waiting, answering, wish{function: f, assigning: func(pod string) { a.assigning(fl, key, pod) }, keep: true})
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	fl.pod, fl.err = p, err
