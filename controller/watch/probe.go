@@ -41,7 +41,7 @@ type freshness struct {
 // cannot be read as a number is believed to be shown.
 func (f *freshness) ask(version string, at time.Time) {
 	f.askedAt = at
-	f.wanted, _ = strconv.ParseUint(version, 10, 64) //nolint:errcheck // 0 where it is none
+	f.wanted, _ = strconv.ParseUint(version, 10, 64) // 0 where it is none
 }
 
 // look takes in how far the informer is. It returns whether it has got there.

@@ -130,23 +130,30 @@ func (b *book) observe(e pool.Event, watermark uint64, now time.Time) {
 		b.settle(e.New)
 	}
 	b.follow(e)
-	switch r := b.records[e.Pod().UID]; {
-	case r != nil && r.seen && e.New != nil && inRouting(e.New) && e.New.Key == r.key:
-		b.drop(r) // back in routing
-	case r != nil && e.New == nil:
-		b.raise(r, watermark)
+	r := b.records[e.Pod().UID]
+	switch {
 	case r == nil && leaves(e):
-		p := e.Old
-		if p == nil || p.Function == nil {
-			p = e.New
-		}
-		if e.New != nil {
-			watermark = e.New.Version
-		}
-		opened := b.open(p.UID, p.Addr(), p.Key, watermark, now)
-		opened.present = e.New != nil
-		b.see(opened)
+		b.leave(e, watermark, now)
+	case r == nil:
+	case e.New == nil:
+		b.raise(r, watermark)
+	case r.seen && inRouting(e.New) && e.New.Key == r.key:
+		b.drop(r) // back in routing
 	}
+}
+
+// leave opens the record of a pod that the view shows as gone.
+func (b *book) leave(e pool.Event, watermark uint64, now time.Time) {
+	p, version := e.Old, watermark
+	if p == nil || p.Function == nil {
+		p = e.New
+	}
+	if e.New != nil {
+		version = e.New.Version
+	}
+	r := b.open(p.UID, p.Addr(), p.Key, version, now)
+	r.present = e.New != nil
+	b.see(r)
 }
 
 // follow keeps up what is remembered of a pod besides its address.

@@ -12,8 +12,10 @@ import (
 const (
 	// modelStep is the time between two rounds of the world.
 	modelStep = 50 * time.Millisecond
-	// modelRounds make about twenty minutes.
-	modelRounds = 24_000
+	// modelCalm is that time once nothing goes wrong any more.
+	modelCalm = time.Second
+	// modelRounds make about ten minutes.
+	modelRounds = 12_000
 	// modelSlack is how long a connection may outlive the renewal of its Lease.
 	modelSlack = 31 * time.Second
 	// extprocNotices and serverNotices are how long each end of a connection
@@ -39,7 +41,7 @@ func (w *model) live() {
 		w.round(true)
 	}
 	w.loss = 0
-	for range int((modelStaleness + 2*notice + 2*lingers) / modelStep) {
+	for range int((modelStaleness + 2*notice + 2*lingers) / modelCalm) {
 		w.round(false)
 	}
 	w.settled()
@@ -63,7 +65,11 @@ func (w *model) round(chaos bool) {
 			w.ask(e)
 		}
 	}
-	<-time.NewTimer(modelStep).C
+	step := modelCalm
+	if chaos {
+		step = modelStep
+	}
+	<-time.NewTimer(step).C
 	synctest.Wait()
 	w.check(time.Now())
 }
@@ -78,50 +84,59 @@ func (w *model) upset() {
 	}
 }
 
-// disturb breaks what connects.
+// disturb breaks what connects, one thing in a round at most.
 func (w *model) disturb() {
-	now := time.Now()
-	switch w.rand.IntN(w.odds) {
-	case 0, 1, 2, 3:
-		if e, ok := pick(w.rand, w.extprocs); ok && e.at != nil && e.cut.IsZero() {
-			e.cut = now // a partition that nobody notices at once
+	n := w.rand.IntN(w.odds)
+	for _, d := range []struct {
+		odds int
+		do   func(now time.Time)
+	}{
+		{4, w.cut}, {3, w.move}, {2, w.killExtproc}, {1, w.farewell}, {2, w.freeze}, {1, w.killReplica}, {1, w.restartAll},
+	} {
+		if n < d.odds {
+			d.do(time.Now())
+			break
 		}
-	case 4, 5:
-		w.killExtproc()
-	case 6:
-		w.farewell()
-	case 7, 8:
-		if r, ok := pick(w.rand, w.replicas); ok {
-			r.frozen = now.Add(time.Duration(w.rand.IntN(60)) * time.Second)
-		}
-	case 9:
-		w.killReplica(0)
-	case 10:
-		if w.rand.IntN(4) == 0 {
-			w.restartAll()
-		}
-	case 11, 12, 13:
-		if e, ok := pick(w.rand, w.extprocs); ok && e.at != nil && e.cut.IsZero() {
-			w.disconnect(e, now) // as for the age of its connection
-		}
+		n -= d.odds
 	}
 	if len(w.replicas) < 3 && w.rand.IntN(200) == 0 {
 		w.startReplica()
 	}
 }
 
-func (w *model) killExtproc() {
+// cut is a partition that nobody notices at once.
+func (w *model) cut(now time.Time) {
+	if e, ok := pick(w.rand, w.extprocs); ok && e.at != nil && e.cut.IsZero() {
+		e.cut = now
+	}
+}
+
+// move ends a connection as for its age.
+func (w *model) move(now time.Time) {
+	if e, ok := pick(w.rand, w.extprocs); ok && e.at != nil && e.cut.IsZero() {
+		w.disconnect(e, now)
+	}
+}
+
+// freeze stops an informer for a while.
+func (w *model) freeze(now time.Time) {
+	if r, ok := pick(w.rand, w.replicas); ok {
+		r.frozen = now.Add(time.Duration(w.rand.IntN(60)) * time.Second)
+	}
+}
+
+func (w *model) killExtproc(now time.Time) {
 	i := w.rand.IntN(len(w.extprocs))
 	e := w.extprocs[i]
 	if e.dead || e.at == nil {
 		return
 	}
-	e.dead, e.cut = true, time.Now()
+	e.dead, e.cut = true, now
 	w.made++
 	w.extprocs = append(w.extprocs, newModelExtproc(NodeOf(fmt.Sprint("e", w.made))))
 }
 
-func (w *model) farewell() {
+func (w *model) farewell(now time.Time) {
 	i := w.rand.IntN(len(w.extprocs))
 	e := w.extprocs[i]
 	if e.dead || !e.cut.IsZero() || e.at == nil {
@@ -132,31 +147,31 @@ func (w *model) farewell() {
 		r.tracker.Goodbye(e.node[len(nodePrefix):])
 	}
 	delete(w.leases, e.node)
-	e.at.server.leave(e.stream, time.Now())
+	e.at.server.leave(e.stream, now)
 	w.made++
 	w.extprocs[i] = newModelExtproc(NodeOf(fmt.Sprint("e", w.made)))
 }
 
-func (w *model) killReplica(i int) {
+func (w *model) killReplica(now time.Time) {
 	if len(w.replicas) == 0 {
 		return
 	}
-	r := w.replicas[i]
+	r := w.replicas[0]
 	r.stop()
 	w.mu.Lock()
-	w.replicas = slices.Delete(w.replicas, i, i+1)
+	w.replicas = w.replicas[1:]
 	w.mu.Unlock()
-	w.leave[r.ip] = time.Now().Add(time.Duration(w.rand.IntN(20)) * time.Second)
+	w.leave[r.ip] = now.Add(time.Duration(w.rand.IntN(20)) * time.Second)
 	for _, e := range w.extprocs {
 		if e.at == r && !e.dead {
-			e.at, e.stream, e.cut, e.away = nil, nil, time.Time{}, time.Now().Add(time.Duration(w.rand.IntN(3000))*time.Millisecond)
+			e.at, e.stream, e.cut, e.away = nil, nil, time.Time{}, now.Add(time.Duration(w.rand.IntN(3000))*time.Millisecond)
 		}
 	}
 }
 
-func (w *model) restartAll() {
+func (w *model) restartAll(now time.Time) {
 	for len(w.replicas) > 0 {
-		w.killReplica(0)
+		w.killReplica(now)
 	}
 	w.mu.Lock()
 	clear(w.ring)

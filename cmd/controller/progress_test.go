@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skipper/controller/config"
+	"skipper/controller/pool"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+	"skipper/xds"
+)
+
+func TestBlind(t *testing.T) {
+	const s = 5 * time.Minute
+	for name, row := range map[string]struct {
+		sight sight
+		why   string
+	}{
+		"sees":                                  {sight{age: time.Minute, others: 2, heard: 2, fresh: 2}, ""},
+		"frozen":                                {sight{frozen: true}, "frozen"},
+		"old, others see":                       {sight{age: 3 * time.Minute, others: 2, heard: 2, fresh: 1}, "cut off from the API server, which"},
+		"old, others do not see either":         {sight{age: time.Hour, others: 2, heard: 2}, ""},
+		"old and alone, for the API is down":    {sight{age: time.Hour}, ""},
+		"old, others silent":                    {sight{age: 6 * time.Minute, others: 2, heard: 1}, "and from other replicas"},
+		"a little old, others silent":           {sight{age: 4 * time.Minute, others: 2, heard: 0}, ""},
+		"as old as bookmarks make it at a time": {sight{age: 110 * time.Second, others: 1, heard: 1, fresh: 1}, ""},
+	} {
+		if got := blind(row.sight, s); !strings.Contains(got, row.why) || (row.why == "") != (got == "") {
+			t.Errorf("%s: %q, want %q", name, got, row.why)
+		}
+	}
+}
+
+func TestGateOpensOnlyWhatItHeldAndNothingOnceShut(t *testing.T) {
+	var g xdsGate
+	var log []string
+	hold, open := func(why string) { log = append(log, why) }, func() { log = append(log, "open") }
+	for _, why := range []string{"", "frozen", "frozen", "", ""} {
+		if _, err := g.set(why, hold, open); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.close()
+	if _, err := g.set("frozen", hold, open); err == nil {
+		t.Error("it moves although it is shut")
+	}
+	if want := []string{"frozen", "open"}; !slices.Equal(log, want) {
+		t.Errorf("%v, want %v", log, want)
+	}
+}
+
+// TestDrainWaitsForASubscriberOfAnotherReplica follows one from the list that
+// lacks the pod to its acknowledgement and the deletion.
+func TestDrainWaitsForASubscriberOfAnotherReplica(t *testing.T) {
+	c := startCrowd(t, 3, 2, func(cfg *config.Config) {
+		cfg.HeartbeatTimeout, cfg.DownscaleStabilization = 2*time.Second, time.Second // a short protection after the start
+		cfg.ScaleInterval = time.Second
+	})
+	f := c.ownedBy(0)
+	i, err := c.replicas[0].get(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := c.replicas[1].subscribe(xds.InstancesTypeURL, xds.InstancesName(fn.KeyOf(f)))
+	far.until("the instance", holds(t, i.GetUid()))
+	if _, err := c.replicas[2].client.ReleaseInstance(t.Context(), &skipperpb.ReleaseInstanceRequest{Instance: i}); err != nil {
+		t.Fatal(err)
+	}
+	without := far.hold(t)
+	c.staysFor(t, "drain whose subscriber is silent", 4*time.Second, i.GetUid())
+	far.answer(t, without)
+	c.until("deletion of the drained pod", func(pods []corev1.Pod) bool {
+		return !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return string(p.UID) == i.GetUid() })
+	})
+}
+
+// hold reads the next response and does not answer it.
+func (s *subscription) hold(t *testing.T) *discoveryv3.DeltaDiscoveryResponse {
+	t.Helper()
+	r, err := s.stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// answer acknowledges a response, and goes on to acknowledge all that follow.
+func (s *subscription) answer(t *testing.T, r *discoveryv3.DeltaDiscoveryResponse) {
+	t.Helper()
+	if err := s.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.GetTypeUrl(), ResponseNonce: r.GetNonce()}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			next, err := s.stream.Recv()
+			if err != nil {
+				return
+			}
+			_ = s.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: next.GetTypeUrl(), ResponseNonce: next.GetNonce()}) // the end is seen by Recv
+		}
+	}()
+	t.Cleanup(func() { <-done })
+}
+
+// staysFor watches that the pod is not deleted for that long.
+func (c *crowd) staysFor(t *testing.T, what string, d time.Duration, uid string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	changes, err := c.api.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	for {
+		select {
+		case e := <-changes.ResultChan():
+			if p, ok := e.Object.(*corev1.Pod); ok && string(p.UID) == uid && e.Type == "DELETED" {
+				t.Fatalf("%s: pod deleted", what)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// TestAddressOfAWithdrawnPodIsNotClaimed gives a new pod the address of one that
+// left while a subscriber had not heard of that.
+func TestAddressOfAWithdrawnPodIsNotClaimed(t *testing.T) {
+	w := startWorld(t, 1, nil)
+	f := function("t1")
+	i, err := w.get(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.subscribe(xds.InstancesTypeURL, xds.InstancesName(fn.KeyOf(f)))
+	s.until("the instance", holds(t, i.GetUid()))
+	old, err := w.api.CoreV1().Pods(namespace).Get(t.Context(), i.GetName(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.api.CoreV1().Pods(namespace).Delete(t.Context(), old.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	without := s.hold(t)
+	next := idlePod(7, 0)
+	next.Annotations = map[string]string{pool.AnnotationPort: old.Annotations[pool.AnnotationPort]}
+	if _, err := w.api.CoreV1().Pods(namespace).Create(t.Context(), next, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if r, err := w.client.GetInstance(ctx, &skipperpb.GetInstanceRequest{Function: function("t2")}, grpc.WaitForReady(true)); err == nil {
+		t.Fatalf("t2 was given %s at the address of t1's pod", r.GetInstance())
+	}
+	s.answer(t, without)
+	if got, err := w.get(function("t2")); err != nil || got.GetUid() != "uid-7" {
+		t.Errorf("once it has heard: %v, %v", got, err)
+	}
+}
