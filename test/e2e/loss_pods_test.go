@@ -169,6 +169,9 @@ func rolloutStory(t *testing.T, w *world) {
 			before[f.GetTenant()] = p.serving(f)
 		}
 		p.changeTemplate(t, fmt.Sprint(i))
+		if err := p.waitRollout(t.Context(), functionNamespace, p.name); err != nil { // the old ReplicaSet is at zero then
+			t.Fatal(err)
+		}
 		for _, f := range functions {
 			p.waitServing(t, f, lossInstances, before[f.GetTenant()]...)
 		}
