@@ -138,8 +138,9 @@ type sight struct {
 }
 
 // blindAfter is the age of a view at which it is too old if others see better.
-// It leaves their subscribers' tables most of the time that they are used.
-const blindAfter = 2 * time.Minute
+// Where nothing happens, bookmarks alone prove a view's age, each minute: it is
+// up to three minutes then.
+const blindAfter = 4 * time.Minute
 
 // blind says why this replica must not serve xDS; empty where it may. A replica
 // that is cut off from the API server cannot tell that from an API server that
@@ -148,9 +149,9 @@ func blind(s sight, staleness time.Duration) (why string) {
 	switch {
 	case s.frozen:
 		return "its watch is frozen"
-	case s.age > min(blindAfter, staleness/2) && s.fresh > 0:
+	case s.age > blindAfter && s.fresh > 0:
 		return "it is cut off from the API server, which other replicas reach"
-	case s.age > staleness && s.heard < s.others:
+	case s.age > max(staleness, blindAfter) && s.heard < s.others:
 		return "it is cut off from the API server and from other replicas"
 	}
 	return ""
@@ -218,7 +219,11 @@ func (p *process) guardXDS(ctx context.Context) error {
 }
 
 func (p *process) judgeSight(now time.Time) {
-	s := sight{frozen: p.watch.Frozen(), age: now.Sub(p.watch.FreshAt()), others: len(p.peers.Members())}
+	fresh := p.watch.FreshAt()
+	if fresh.IsZero() {
+		return // it has only just begun
+	}
+	s := sight{frozen: p.watch.Frozen(), age: now.Sub(fresh), others: len(p.peers.Members())}
 	s.heard, s.fresh = p.tracker.PeersFresh()
 	why := blind(s, p.TableStaleness)
 	changed, err := p.gate.set(why, p.holdStreams, p.openStreams)

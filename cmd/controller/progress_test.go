@@ -27,12 +27,12 @@ func TestBlind(t *testing.T) {
 	}{
 		"sees":                                  {sight{age: time.Minute, others: 2, heard: 2, fresh: 2}, ""},
 		"frozen":                                {sight{frozen: true}, "frozen"},
-		"old, others see":                       {sight{age: 3 * time.Minute, others: 2, heard: 2, fresh: 1}, "cut off from the API server, which"},
+		"old, others see":                       {sight{age: 5 * time.Minute, others: 2, heard: 2, fresh: 1}, "cut off from the API server, which"},
 		"old, others do not see either":         {sight{age: time.Hour, others: 2, heard: 2}, ""},
 		"old and alone, for the API is down":    {sight{age: time.Hour}, ""},
 		"old, others silent":                    {sight{age: 6 * time.Minute, others: 2, heard: 1}, "and from other replicas"},
 		"a little old, others silent":           {sight{age: 4 * time.Minute, others: 2, heard: 0}, ""},
-		"as old as bookmarks make it at a time": {sight{age: 110 * time.Second, others: 1, heard: 1, fresh: 1}, ""},
+		"as old as bookmarks make it at a time": {sight{age: 170 * time.Second, others: 1, heard: 1, fresh: 1}, ""},
 	} {
 		if got := blind(row.sight, s); !strings.Contains(got, row.why) || (row.why == "") != (got == "") {
 			t.Errorf("%s: %q, want %q", name, got, row.why)
