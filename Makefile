@@ -49,9 +49,9 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
 	exit $$rc
 
-soak: up ## Try for ten minutes to make a request reach another tenant's pod, then kill around 2,000 oneshot requests; SOAK_FLAGS='-soak.seed=2'
+soak: up ## Try for ten minutes to make one of 300,000 requests reach another tenant's pod, then kill around 2,000 oneshot requests; SOAK_FLAGS='-soak.seed=2'
 	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 60m -v ./test/soak -run 'TestIsolation|TestOneshots' \
-	  -soak.time=$(SOAK_TIME) -soak.oneshots=2000 $(SOAK_FLAGS)
+	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
 
 fuzz: ## Run every fuzz target for FUZZTIME (1m)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(wildcard proto xds controller extproc function envoy cmd) | while read -r f; do \

@@ -21,6 +21,7 @@ import (
 var (
 	length   = flag.Duration("soak.time", time.Minute, "how long tenants send requests")
 	images   = flag.String("soak.images", "guarded,plain", "images of pods, separated by commas")
+	least    = flag.Int("soak.least", 0, "fail where fewer requests were sent")
 	seed     = flag.Uint64("soak.seed", 1, "seed of clients and chaos")
 	oneshots = flag.Int("soak.oneshots", 300, "how many pods serve a oneshot request")
 	logs     = flag.String("soak.logs", "", "folder that keeps the logs of all programs")
@@ -65,6 +66,12 @@ func TestIsolation(t *testing.T) {
 	w.storm(ctx, weather().Plan())
 	running.Wait()
 	w.report()
+	if all, _ := w.ledger.Requests(); all < *least {
+		t.Errorf("%d requests are too few, want %d", all, *least)
+	}
+	if r := w.addresses.Reuse(); r.Tenants == 0 {
+		t.Errorf("no address changed its tenant, so the run shows nothing: %+v", r)
+	}
 }
 
 // weather is what happens in a run of that length. Addresses are blocked while a
