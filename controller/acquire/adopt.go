@@ -25,6 +25,13 @@ func abandonedIn(p pool.Pod, now time.Time) (time.Duration, bool) {
 	return max(0, p.AssignedAt.Add(adoptAfter).Sub(now)), true
 }
 
+// TakeUp has the function's instances assigned that were claimed and then left
+// by who claimed them, as a replica that was killed leaves them. It does not
+// wait. It may be called often: each of them is taken up once.
+func (a *Acquirer) TakeUp(ctx context.Context, key fn.Key) {
+	a.adoptDue(ctx, a.cfg.View.Instances(key), time.Now())
+}
+
 // adoptDue takes up the assignment of the instances that are abandoned, and
 // returns when the next one will be; false if none will.
 func (a *Acquirer) adoptDue(ctx context.Context, instances []pool.Pod, now time.Time) (next time.Duration, ok bool) {

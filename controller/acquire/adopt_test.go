@@ -12,6 +12,7 @@ import (
 
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
+	"skipper/proto/fn"
 )
 
 // single is a function that may have one instance only, so that an abandoned
@@ -63,6 +64,22 @@ func TestAbandonedAssignmentIsTakenUpOnce(t *testing.T) {
 		w.settled()
 		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1, pool.Unassigned: 4}, w.pods()); diff != "" {
 			t.Errorf("pods (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A function that nobody asks for at the moment gets its instance all the same.
+func TestAbandonedAssignmentIsTakenUpWithoutCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.abandoned(single())
+		for range 10 {
+			w.TakeUp(t.Context(), fn.KeyOf(single()))
+			<-time.After(time.Second)
+		}
+		w.settled()
+		if diff := cmp.Diff(map[pool.State]int{pool.Ready: 1}, w.pods()); diff != "" || w.posts() != 1 {
+			t.Errorf("%d assignments, pods (-want +got):\n%s", w.posts(), diff)
 		}
 	})
 }

@@ -50,6 +50,7 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 		return true
 	}
 	s.say(r, d)
+	s.Acquirer.TakeUp(ctx, key)
 	s.deleteStuck(r)
 	s.apply(ctx, r, d)
 	s.rewrite(r)

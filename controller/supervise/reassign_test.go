@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"skipper/controller/pool"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
 )
 
 // Reassign plays the image: it keeps the assignment unless refuses is set.
@@ -30,6 +32,13 @@ func (w *world) restart(p pool.Pod, isReady bool) {
 	p.Restarts, p.StartedAt, p.Version = 1, time.Now(), p.Version+1
 	w.view.Apply(p)
 	synctest.Wait()
+}
+
+// TakeUp counts.
+func (w *world) TakeUp(_ context.Context, key fn.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.takenUp[key]++
 }
 
 func (w *world) expectReassigned(want ...string) {
@@ -112,5 +121,24 @@ func TestOthersRestartedInstanceIsLeftAlone(t *testing.T) {
 		w.restart(p, true)
 		advance(2 * interval)
 		w.expectReassigned()
+	})
+}
+
+// What its claimer has left is taken up by the function's replica alone.
+func TestAbandonedInstancesAreTakenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, mine, others := setup(t), function("t", 0, 5, 0), function("u", 0, 5, 0)
+		w.mu.Lock()
+		w.foreign[fn.KeyOf(others)] = true
+		w.mu.Unlock()
+		for _, f := range []*skipperpb.Function{mine, others} {
+			w.view.Apply(assigned(f, f.GetTenant(), time.Now()))
+			w.beatFor(2*interval, f, 1, nil)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if own, other := w.takenUp[fn.KeyOf(mine)], w.takenUp[fn.KeyOf(others)]; own == 0 || other != 0 {
+			t.Errorf("looked after own instances %d times, after another replica's %d times", own, other)
+		}
 	})
 }

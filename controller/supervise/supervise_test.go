@@ -58,6 +58,7 @@ type world struct {
 	deleted    []string
 	refuses    bool // Reassign
 	reassigned []string
+	takenUp    map[fn.Key]int
 	foreign    map[fn.Key]bool // functions of other replicas
 	replacements
 	usage  map[string]usage.Usage // by pod; nil: there is no metrics API
@@ -67,7 +68,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	core, logs := observer.New(zapcore.InfoLevel)
-	w := &world{t: t, logs: logs, view: pool.NewView(), beats: heartbeat.NewStore(timeout, heartbeat.Limits{}), foreign: map[fn.Key]bool{}}
+	w := &world{t: t, logs: logs, view: pool.NewView(), beats: heartbeat.NewStore(timeout, heartbeat.Limits{}), foreign: map[fn.Key]bool{}, takenUp: map[fn.Key]int{}}
 	w.Supervisors = New(Options{
 		Policy:   scale.Policy{HeartbeatTimeout: timeout, Stabilization: timeout, StartedAt: time.Now()},
 		Interval: interval, AssignTimeout: assigning, Grace: 5 * time.Second, Replacements: 10,

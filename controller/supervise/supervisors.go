@@ -43,6 +43,8 @@ type acquirer interface {
 	Rewrite(p pool.Pod, f *skipperpb.Function) error
 	// Reassign has a pod accept the assignment that it carries once more.
 	Reassign(ctx context.Context, p pool.Pod) error
+	// TakeUp has instances assigned that their claimer has left. It does not wait.
+	TakeUp(ctx context.Context, key fn.Key)
 }
 
 // retirer ends instances: *retire.Retirer. Neither method waits for the pod to
