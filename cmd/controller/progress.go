@@ -69,10 +69,10 @@ func (p *process) recall(ctx context.Context) error {
 		}
 		return err
 	}, backoff.WithContext(policy, ctx))
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case err != nil:
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // a stop, whatever it cut off
+	}
+	if err != nil {
 		p.logger.Error("extprocs of an earlier time are unknown: pods that start now wait until all their tables have expired; let the controller list leases in its namespace",
 			zap.Duration("for", p.TableStaleness), zap.Error(err))
 		known = []lease.State{{Node: anyExtproc, InStep: time.Now(), Connected: time.Now()}}

@@ -9,6 +9,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -167,5 +168,36 @@ func TestAddressOfAWithdrawnPodIsNotClaimed(t *testing.T) {
 	s.answer(t, without)
 	if got, err := w.get(function("t2")); err != nil || got.GetUid() != "uid-7" {
 		t.Errorf("once it has heard: %v, %v", got, err)
+	}
+}
+
+// TestGoodbyeReachesTheLease follows one from the heartbeat to the API server.
+func TestGoodbyeReachesTheLease(t *testing.T) {
+	w := startWorld(t, 0, nil)
+	node, leases := "extproc/r1", w.api.CoordinationV1().Leases("skipper-system")
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "skipper-extproc-r1"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &node}}
+	if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	changes, err := leases.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	bye := &skipperpb.HeartbeatRequest{RouterIp: "10.0.0.9", RouterId: "r1", Goodbye: true}
+	if _, err := w.client.Heartbeat(ctx, bye, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		select {
+		case e := <-changes.ResultChan():
+			if e.Type == "DELETED" {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("the lease is still there")
+		}
 	}
 }
