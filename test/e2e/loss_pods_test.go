@@ -254,23 +254,23 @@ func evictionStory(t *testing.T, w *world) {
 func killStory(t *testing.T, w *world) {
 	p := w.newPool(t, 4)
 	functions := p.tenants(lossInstances)
-	dead := deaths{}
+	var dead []death
 	tl := p.underLoad(t, functions, func(int) {
 		for _, f := range functions {
 			e := p.serving(f)[0]
 			now := int64(0)
-			dead[e.pod.UID] = time.Now()
+			dead = append(dead, death{e.pod.UID, time.Now()})
 			p.remove(t, e, metav1.DeleteOptions{GracePeriodSeconds: &now})
 			p.waitServing(t, f, lossInstances, e)
 
 			e = p.serving(f)[0]
-			dead[e.pod.UID] = time.Now()
+			dead = append(dead, death{e.pod.UID, time.Now()})
 			processOf(t, e.pod, "echo").kill(t)
 			p.waitRestarted(t, e)
 			p.waitServing(t, f, lossInstances)
 		}
 	})
-	tl.wantNoLoss(t, dead.excuse)
+	tl.wantNoLoss(t, killedBy(dead))
 }
 
 // waitRestarted waits until the kubelet has started a pod's container anew, or somebody removed the pod.

@@ -95,29 +95,33 @@ func (o outcome) cause() string {
 	return "cut or wrong"
 }
 
-// deaths says when a test killed which pods. A pod whose program was started anew can die again; the last time counts.
-type deaths map[types.UID]time.Time
+// death is of a pod, or of the program in it, which the kubelet starts anew and which can die again.
+type death struct {
+	pod types.UID
+	at  time.Time
+}
 
 // deathLag is how long after the order a pod may still take a request.
 const deathLag = time.Second
 
-// excuse excuses what a pod was working on when it was killed: an answer that had begun, and a request that it had been
-// sent. A request that was not sent to it has no excuse; but the body of an upload cannot be sent twice, since nobody
-// keeps so much.
-func (d deaths) excuse(o outcome) string {
-	if at, killed := d[o.pod]; killed && o.during(at) && o.reason == "" {
-		return "cut: its pod was killed while it answered"
-	}
-	for _, at := range d {
-		switch {
-		case !o.during(at):
-		case o.reason == reason.InstanceReset:
-			return "failed: its pod was killed before it answered"
-		case o.kind == upload && (o.reason == reason.ConnectFailed || o.reason == reason.NoInstance):
-			return "failed: its body cannot be sent to another pod"
+// killedBy excuses what a pod was working on when it was killed: an answer that had begun, and a request that it had
+// been sent. A request that was not sent to it has no excuse; but the body of an upload cannot be sent twice, since
+// nobody keeps so much.
+func killedBy(deaths []death) func(outcome) string {
+	return func(o outcome) string {
+		for _, d := range deaths {
+			switch {
+			case !o.during(d.at):
+			case o.pod == d.pod && o.reason == "":
+				return "cut: its pod was killed while it answered"
+			case o.reason == reason.InstanceReset:
+				return "failed: its pod was killed before it answered"
+			case o.kind == upload && (o.reason == reason.ConnectFailed || o.reason == reason.NoInstance):
+				return "failed: its body cannot be sent to another pod"
+			}
 		}
+		return ""
 	}
-	return ""
 }
 
 // during tells whether a request was in progress when a pod was killed.
