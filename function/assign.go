@@ -37,7 +37,7 @@ func statusOf(err error) int {
 }
 
 // serveAssign answers an assignment: 200 accepted (or accepted before), 400 headers or JSON, 401 token, 405 method,
-// 409 another assignment, 500 OnAssign or the key files. The body is not read.
+// 409 another assignment, 500 OnAssign or the key files. The body is not waited for.
 func (p *Pod) serveAssign(w http.ResponseWriter, r *http.Request) {
 	a, err := p.assignment(r)
 	if err == nil {
@@ -48,10 +48,10 @@ func (p *Pod) serveAssign(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", http.MethodPost)
 	}
 	if err != nil {
-		answerText(w, statusOf(err), err.Error()+"\n")
+		answerText(w, r, statusOf(err), err.Error()+"\n")
 		return
 	}
-	answerText(w, http.StatusOK, "assigned\n")
+	answerText(w, r, http.StatusOK, "assigned\n")
 }
 
 func (p *Pod) logOutcome(a Assignment, err error) {

@@ -3,7 +3,11 @@ package function
 import (
 	"io"
 	"net/http"
+	"time"
 )
+
+// bodyWait is how long the rest of a body is awaited that nobody will read: long enough for the answer to be read.
+const bodyWait = time.Second
 
 // Handler puts the whole package in front of an author's handler: Endpoints around Guard.
 func (p *Pod) Handler(next http.Handler) http.Handler { return p.Endpoints(p.Guard(next)) }
@@ -30,7 +34,7 @@ func (p *Pod) Endpoints(next http.Handler) http.Handler {
 func (p *Pod) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if reason := misdirected(p.assigned.Load(), r.Header[HeaderInstance], p.cfg.AllowDirect); reason != "" {
-			refuse(w, reason)
+			refuse(w, r, reason)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -54,9 +58,9 @@ func misdirected(held *Assignment, instances []string, allowDirect bool) string 
 	return ""
 }
 
-func refuse(w http.ResponseWriter, reason string) {
+func refuse(w http.ResponseWriter, r *http.Request, reason string) {
 	w.Header().Set(HeaderMisdirected, "1")
-	answerText(w, http.StatusMisdirectedRequest, "misdirected: "+reason+"\n")
+	answerText(w, r, http.StatusMisdirectedRequest, "misdirected: "+reason+"\n")
 }
 
 func (p *Pod) isProbe(r *http.Request) bool {
@@ -67,17 +71,32 @@ func (p *Pod) isProbe(r *http.Request) bool {
 func (p *Pod) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if p.cfg.Health != nil {
 		if err := p.cfg.Health(r.Context()); err != nil {
-			answerText(w, http.StatusServiceUnavailable, "unhealthy: "+err.Error()+"\n")
+			answerText(w, r, http.StatusServiceUnavailable, "unhealthy: "+err.Error()+"\n")
 			return
 		}
 	}
-	answerText(w, http.StatusOK, "ok\n")
+	answerText(w, r, http.StatusOK, "ok\n")
 }
 
-// answerText writes a short plain answer. A failed write means that the caller is gone, which concerns nobody here.
-func answerText(w http.ResponseWriter, status int, text string) {
+// answerText writes a short plain answer, whatever has come of the body. A failed write means that the caller is gone,
+// which concerns nobody here.
+func answerText(w http.ResponseWriter, r *http.Request, status int, text string) {
+	leaveBody(w, r)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text)
+}
+
+// leaveBody has the answer sent at once. By itself net/http reads up to 256 KiB of an HTTP/1 body first, and so would
+// wait for ever for a client that waits for the answer. The connection ends with the answer, because the rest of the
+// body is in the next request's way. A writer that can do none of this is not net/http's, and does as it does.
+func leaveBody(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 {
+		return
+	}
+	c := http.NewResponseController(w)
+	_ = c.EnableFullDuplex()
+	_ = c.SetReadDeadline(time.Now().Add(bodyWait))
+	w.Header().Set("Connection", "close")
 }

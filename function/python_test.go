@@ -120,6 +120,9 @@ func (p *pythonPod) wantAssigned(t *testing.T) {
 	p.wantRefusal(t, "a request for another pod", "another-uid")
 	p.wantRefusal(t, "a request for nobody")
 	p.wantRefusal(t, "a request for two pods", podUID, "another-uid")
+	if got := stream(t, false, p.url, "another-uid"); got.Status != http.StatusMisdirectedRequest || got.Misdirected != "1" {
+		t.Errorf("a stream for another pod: %+v", got)
+	}
 	p.want(t, "the same assignment again", http.StatusOK, http.MethodPost, path, pythonAssignment(t, "a", podUID))
 	p.want(t, "another tenant's assignment", http.StatusConflict, http.MethodPost, path, pythonAssignment(t, "b", podUID))
 	p.want(t, "an assignment of another pod", http.StatusUnauthorized, http.MethodPost, path, pythonAssignment(t, "a", "another-uid"))

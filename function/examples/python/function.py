@@ -13,7 +13,9 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import threading
+import time
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -105,6 +107,19 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def finish(self):
+        """Sees to it that the answer is read: a connection closed over an unread body is reset, and the answer may go with it."""
+        super().finish()
+        end = time.monotonic() + 1
+        try:
+            self.connection.shutdown(socket.SHUT_WR)
+            while (left := end - time.monotonic()) > 0:
+                self.connection.settimeout(left)
+                if not self.connection.recv(65536):
+                    break
+        except OSError:
+            pass  # the proxy has gone, or has nothing more to say
 
     def handle_request(self):
         instances = self.headers.get_all("x-skipper-instance", [])
