@@ -378,7 +378,8 @@ type Instance struct {
 	MemoryUsageMib uint32                 `protobuf:"varint,8,opt,name=memory_usage_mib,json=memoryUsageMib,proto3" json:"memory_usage_mib,omitempty"`
 	// Pod UID.
 	Uid string `protobuf:"bytes,20,opt,name=uid,proto3" json:"uid,omitempty"`
-	// Name of the Envoy cluster that holds the endpoint.
+	// Name of the Envoy cluster to which requests for the instance are routed; it
+	// leads to the one that holds the endpoint.
 	Cluster string `protobuf:"bytes,21,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// Kubernetes resource version of the pod that this was read from; compared
 	// as a number with FunctionInstances.version.

@@ -68,7 +68,7 @@ func replyOf(b []byte) *Reply { return &Reply{mem.BufferSlice{mem.SliceBuffer(b)
 type Answer struct{ head mem.Buffer }
 
 // NewAnswer makes the answer that sends a request to an instance: uid is the
-// pod's, cluster the Envoy cluster that holds the endpoint, addr its "ip:port".
+// pod's, cluster the Envoy cluster that leads to it, addr its "ip:port".
 func NewAnswer(uid, cluster, addr string) Answer {
 	var m []byte
 	m = appendSet(m, InstanceHeader, uid)
