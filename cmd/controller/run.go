@@ -27,6 +27,7 @@ import (
 	"skipper/controller/scale"
 	"skipper/controller/server"
 	"skipper/controller/supervise"
+	"skipper/controller/suspect"
 	"skipper/controller/trust"
 	"skipper/controller/usage"
 	"skipper/controller/watch"
@@ -70,6 +71,7 @@ type process struct {
 	tracker   *withdraw.Tracker
 	leases    *lease.Keeper
 	publisher *publish.Publisher
+	suspects  *suspect.Watcher
 	grpc      *grpc.Server
 	health    *health.Server
 	ready     readiness
@@ -95,6 +97,7 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	}
 	p.buildRing(l)
 	p.buildXDS(c)
+	p.buildSuspects(c)
 	p.buildGRPC(c, namespaces)
 	if err := trust.Check(p.grpc.GetServiceInfo()); err != nil {
 		return err
@@ -179,7 +182,7 @@ func (p *process) buildGRPC(c clients, namespaces []string) {
 		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
 	}, server.Deps{
 		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
-		Forwarder: farewells{p.forwarder, p.saidGoodbye}, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
+		Forwarder: accusations{farewells{p.forwarder, p.saidGoodbye}, p.suspects}, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
 	}).Register(p.grpc)
 }
 
@@ -207,7 +210,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "acquirer and retirer": p.acquireAndRetire,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "suspects": p.suspects.Run, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
 	}
