@@ -46,8 +46,9 @@ type Config struct {
 	// Frozen says that the View may be out of date, so that nothing is decided.
 	// Optional: nil means never.
 	Frozen func() bool
-	// Unreadable is how long a claimed pod is left alone whose function cannot
-	// be told; see pool.Pod.Problem. 0 deletes it at once.
+	// Unreadable is how long a claimed pod is left alone at least whose function
+	// cannot be told; see pool.Pod.Problem. From then on it is deleted as a
+	// draining one is, when it is empty or the drain's timeout has passed.
 	Unreadable time.Duration
 	// Responsible says whether this replica ends the drains of the function.
 	// Optional: nil means of all. It must be quick.
@@ -67,7 +68,7 @@ type Retirer struct {
 	deleted *prometheus.CounterVec
 
 	mu         sync.Mutex
-	unreadable map[string]pool.Pod // by UID; guarded by mu
+	unreadable map[string]unreadable // by UID; guarded by mu
 }
 
 // New returns a Retirer; deletions that are left to the background wait until
@@ -84,7 +85,7 @@ func New(cfg Config) *Retirer {
 	}
 	log := cfg.Log.Named("retire")
 	r := &Retirer{
-		cfg: cfg, log: log, unreadable: map[string]pool.Pod{},
+		cfg: cfg, log: log, unreadable: map[string]unreadable{},
 		queue: retry.New(retry.Config{Name: "writes", Workers: workers, Attempt: attemptTimeout, Grace: cfg.Grace}, log),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "skipper_controller_retirements_total",

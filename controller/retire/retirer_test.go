@@ -257,6 +257,7 @@ func TestUnreadablePodIsSaidOnceAndDeletedInTime(t *testing.T) {
 		edited.Annotations[pool.AnnotationTenant] = "t2"
 		edited.Annotations[pool.AnnotationAssignedAt] = pool.FormatTime(time.Now())
 		w := newWorld(t, edited, serving("fine"))
+		w.say("uid-edited", InFlight{Known: true})
 		after(30 * time.Second)
 		if got := w.countUnreadable(); got != 1 {
 			t.Errorf("%v pods are unreadable", got)
@@ -270,6 +271,35 @@ func TestUnreadablePodIsSaidOnceAndDeletedInTime(t *testing.T) {
 		}
 		if got := w.countUnreadable(); got != 0 {
 			t.Errorf("%v pods are unreadable after the deletion", got)
+		}
+	})
+}
+
+// Whoever edits a pod by hand must not cut what runs on it.
+func TestPodThatIsEditedWhileItServesKeepsItsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, serving("busy"), serving("idle"))
+		w.say("uid-busy", InFlight{Requests: 1, Known: true})
+		w.say("uid-idle", InFlight{Known: true})
+		after(time.Hour) // long after the claim
+		for _, name := range []string{"busy", "idle"} {
+			edited := serving(name)
+			edited.Annotations[pool.AnnotationFunction] = "{"
+			w.view.Apply(pool.FromPod(edited, pool.NewParser(1)))
+		}
+		for _, row := range []struct {
+			after time.Duration
+			want  []string
+		}{
+			{50 * time.Second, []string{"busy", "idle"}},
+			{12 * time.Second, []string{"busy"}},
+			{3 * time.Minute, []string{"busy"}},
+			{time.Minute, []string{}},
+		} {
+			after(row.after)
+			if diff := cmp.Diff(row.want, w.names(t)); diff != "" {
+				t.Errorf("%s later: pods (-want +got):\n%s", row.after, diff)
+			}
 		}
 	})
 }

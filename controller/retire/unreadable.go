@@ -8,6 +8,14 @@ import (
 	"skipper/controller/pool"
 )
 
+// unreadable is a claimed pod whose function cannot be told.
+type unreadable struct {
+	pod pool.Pod
+	// since is when this replica first saw it so: nothing says when it was
+	// edited, and it may have served until then.
+	since time.Time
+}
+
 // observe is the listener of the View: it keeps up which claimed pods nobody
 // can use, because what they say of their function does not agree.
 func (r *Retirer) observe(e pool.Event) {
@@ -18,11 +26,14 @@ func (r *Retirer) observe(e pool.Event) {
 		delete(r.unreadable, p.UID)
 		return
 	}
-	if _, said := r.unreadable[p.UID]; !said {
+	u, said := r.unreadable[p.UID]
+	if !said {
+		u.since = time.Now()
 		r.log.Warn("claimed pod serves nobody: its function cannot be told", zap.String("pod", p.Namespace+"/"+p.Name),
 			zap.String("uid", p.UID), zap.String("problem", p.Problem), zap.Duration("deleted_after", r.cfg.Unreadable))
 	}
-	r.unreadable[p.UID] = *p
+	u.pod = *p
+	r.unreadable[p.UID] = u
 }
 
 func isUnreadable(p *pool.Pod) bool {
@@ -35,19 +46,33 @@ func (r *Retirer) countUnreadable() float64 {
 	return float64(len(r.unreadable))
 }
 
-// sweepUnreadable deletes those that have been so for long enough. The time
-// counts from the claim, because nothing says when a pod was edited.
+// sweepUnreadable deletes those that have been so for long enough and have no
+// request in progress, or have been so for the time of a drain: one that was
+// edited while it served still has requests.
 func (r *Retirer) sweepUnreadable(now time.Time) {
+	for _, u := range r.longUnreadable(now) {
+		drains := u.pod
+		drains.DrainingAt = u.since
+		d := nextOfDrain(drains, r.cfg.Progress(u.pod), now, r.cfg.Limits)
+		if d.Action != Delete {
+			continue
+		}
+		r.mu.Lock()
+		delete(r.unreadable, u.pod.UID)
+		r.mu.Unlock()
+		r.DeleteSoon(u.pod, "its function cannot be told: "+u.pod.Problem+"; "+d.Reason)
+	}
+}
+
+// longUnreadable are those that are this replica's to delete.
+func (r *Retirer) longUnreadable(now time.Time) []unreadable {
 	r.mu.Lock()
-	var due []pool.Pod
-	for uid, p := range r.unreadable {
-		if now.Sub(p.AssignedAt) >= r.cfg.Unreadable && r.cfg.Responsible(p.Key) {
-			due = append(due, p)
-			delete(r.unreadable, uid)
+	defer r.mu.Unlock()
+	var out []unreadable
+	for _, u := range r.unreadable {
+		if now.Sub(u.since) >= r.cfg.Unreadable && r.cfg.Responsible(u.pod.Key) {
+			out = append(out, u)
 		}
 	}
-	r.mu.Unlock()
-	for _, p := range due {
-		r.DeleteSoon(p, "its function cannot be told: "+p.Problem)
-	}
+	return out
 }
