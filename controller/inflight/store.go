@@ -49,6 +49,9 @@ type Store struct {
 	// The fields below are guarded by mu.
 	nodes map[string]words     // by Envoy's node id
 	left  map[string]time.Time // when the extproc of a node said goodbye
+	// overflowed is when a word about an Envoy was last not taken, because there
+	// are too many; zero: never.
+	overflowed time.Time
 }
 
 // New makes a store without reports.
@@ -103,6 +106,7 @@ func (s *Store) put(node string, from source, said word, now time.Time) bool {
 	if w == nil {
 		s.sweepLocked(now)
 		if len(s.nodes) >= maxNodes {
+			s.overflowed = now
 			return false
 		}
 		w = words{}
@@ -123,6 +127,14 @@ func (s *Store) sweepLocked(now time.Time) {
 			delete(s.left, node)
 		}
 	}
+}
+
+// overlooked says that an Envoy which is not remembered may have something in
+// progress: one that was not taken said so lately.
+func (s *Store) overlooked(now time.Time) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return !s.overflowed.IsZero() && now.Sub(s.overflowed) <= s.cfg.Expiry
 }
 
 // loads are those that count, in no order.
@@ -215,7 +227,7 @@ func (s *Store) since(uid string, since, now time.Time) (n int, known bool, asOf
 	pod, there := s.cfg.Pods.Pod(uid)
 	all, beats := s.loads(now), s.cfg.Heartbeats.Reports(pod.Key, now)
 	known, asOf = Known(all, beats, since)
-	return int(min(Pod(uid, all, beats), 1<<30)), known && there && !s.cfg.Protected(now), asOf
+	return int(min(Pod(uid, all, beats), 1<<30)), known && there && !s.overlooked(now) && !s.cfg.Protected(now), asOf
 }
 
 // state is how long ago the Envoy was heard that was heard longest ago, and how

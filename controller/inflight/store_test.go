@@ -171,6 +171,22 @@ func TestEnvoysAreBounded(t *testing.T) {
 	}
 }
 
+// What an Envoy beyond the bound has in progress is not known to be nothing.
+func TestNothingIsKnownWhileThereAreTooManyEnvoys(t *testing.T) {
+	w := newWorld(t)
+	p := instance("p", "10.0.0.1")
+	w.add(p)
+	for i := range maxNodes {
+		w.store.Reported(stream(fmt.Sprint("e", i), uint64(i)), start.Add(time.Minute), nil)
+	}
+	w.want("as many as may be", "p", start, start.Add(time.Minute), 0, true)
+	w.store.Reported(stream("late", 5000), start.Add(time.Minute), []loads.Busy{busy(p, 1)})
+	w.want("one more", "p", start, start.Add(time.Minute), 0, false)
+	later := start.Add(time.Minute + expiry + 1)
+	w.store.Reported(stream("late", 5000), later, []loads.Busy{busy(p, 1)})
+	w.want("when it is taken", "p", start, later, 1, true)
+}
+
 func TestMetricsTellOfEnvoys(t *testing.T) {
 	w := newWorld(t)
 	w.store.Reported(stream("a", 1), time.Now().Add(-time.Minute), []loads.Busy{{Cluster: "c", Addr: "10.0.0.9:1", InProgress: 1}})
