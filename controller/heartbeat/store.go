@@ -22,7 +22,7 @@ import (
 type Limits struct {
 	Routers            int // routers with live reports
 	FunctionsPerRouter int
-	InstancesPerReport int // pod UIDs in one report
+	InstancesPerReport int // pod UIDs in one report; of more, only the sum is kept
 }
 
 // DefaultLimits leave room for the largest supported cluster (design section 6:
@@ -141,7 +141,7 @@ func (s *Store) routerLocked(id string, r *skipperpb.HeartbeatRequest, now time.
 
 func (s *Store) recordLocked(id string, rt *router, h *skipperpb.Heartbeat, now time.Time, out *Outcome) {
 	key := fn.KeyOf(h.GetFunction())
-	if rt == nil || len(h.GetInFlightByInstance()) > s.limits.InstancesPerReport {
+	if rt == nil {
 		out.Refused++
 		return
 	}
@@ -163,10 +163,19 @@ func (s *Store) recordLocked(id string, rt *router, h *skipperpb.Heartbeat, now 
 	}
 	s.functions[key][id] = report{
 		function: s.sharedLocked(key, h.GetFunction()), sent: sent, received: now,
-		inFlight: h.GetInFlightRequests(), instances: h.GetInFlightByInstance(),
+		inFlight: h.GetInFlightRequests(), instances: s.placed(h),
 	}
 	rt.functions[key] = struct{}{}
 	out.Accepted++
+}
+
+// placed is where the requests are; nil where that is too much to remember. The
+// function is still in use then, and its requests are on any of its pods.
+func (s *Store) placed(h *skipperpb.Heartbeat) map[string]uint32 {
+	if len(h.GetInFlightByInstance()) > s.limits.InstancesPerReport {
+		return nil
+	}
+	return h.GetInFlightByInstance()
 }
 
 // sharedLocked returns an equal function that is stored already, so that ten

@@ -163,9 +163,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	if len(s.routers) != 3 || len(s.functions) != 5 || len(s.departed) > 3 {
 		t.Errorf("%d routers, %d functions, %d goodbyes kept, want 3, 5, at most 3", len(s.routers), len(s.functions), len(s.departed))
 	}
-	out := s.Record(message("0", beat("t0", now.Add(1), 1, map[string]uint32{"a": 1, "b": 1, "c": 1})), now)
-	if out.Refused != 1 {
-		t.Errorf("report with too many instances: %+v, want it refused", out)
+	out := s.Record(message("0", beat("t0", now.Add(1), 3, map[string]uint32{"a": 1, "b": 1, "c": 1})), now)
+	if n, known := s.InFlightOf(keyOf("t0"), "a", now); out.Accepted != 1 || n != 0 || known {
+		t.Errorf("report with too many instances: %+v, %d in flight, known %v; want it taken without them", out, n, known)
 	}
 	now = now.Add(2 * timeout)
 	s.Record(message("late", beat("z", now, 1, nil)), now)
