@@ -57,11 +57,15 @@ func (s *Supervisors) endReassign(r *round, uid string) {
 
 func (s *Supervisors) reassignOne(ctx context.Context, r *round, p pool.Pod) {
 	defer s.endReassign(r, p.UID)
-	ctx, cancel := context.WithTimeout(ctx, s.opts.AssignTimeout)
+	asking, cancel := context.WithTimeout(ctx, s.opts.AssignTimeout)
 	defer cancel()
 	outcome := "accepted"
-	err := s.askAgain(ctx, p)
-	if err != nil {
+	err := s.askAgain(asking, p)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil: // cut short by a stop it is left to the next replica
+		outcome = "cut"
+	default:
 		outcome = "deleted"
 		s.Retirer.DeleteSoon(p, "did not accept its assignment after a restart: "+err.Error())
 	}

@@ -14,11 +14,15 @@ import (
 )
 
 // Reassign plays the image: it keeps the assignment unless refuses is set.
-func (w *world) Reassign(_ context.Context, p pool.Pod) error {
+func (w *world) Reassign(ctx context.Context, p pool.Pod) error {
 	w.mu.Lock()
 	w.reassigned = append(w.reassigned, p.UID)
-	refuses := w.refuses
+	refuses, hangs := w.refuses, w.hangs
 	w.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if refuses {
 		return errors.New("409 assigned to somebody else")
 	}
@@ -81,6 +85,30 @@ func TestRestartedInstanceThatRefusesIsReplaced(t *testing.T) {
 		w.expect(f)
 		w.beatFor(5*time.Second, f, 1, nil)
 		w.expect(f, "new-01")
+	})
+}
+
+// A controller that stops leaves the instance to the next one.
+func TestRestartedInstanceSurvivesTheStopOfItsController(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := newWorld(t), function("t", 0, 5, 0)
+		w.hangs = true
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		cancel := w.view.Listen(w.Observe)
+		defer cancel()
+		synctest.Wait()
+		w.restart(p, true)
+		advance(time.Second)
+		w.expectReassigned("a")
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		w.expect(f, "a")
 	})
 }
 

@@ -57,6 +57,7 @@ type world struct {
 	drained    []string
 	deleted    []string
 	refuses    bool // Reassign
+	hangs      bool // Reassign
 	reassigned []string
 	takenUp    map[fn.Key]int
 	foreign    map[fn.Key]bool // functions of other replicas
