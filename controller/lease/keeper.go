@@ -38,6 +38,11 @@ const (
 	// farewells that wait to be carried out; beyond, the collection of expired
 	// Leases does it.
 	farewells = 256
+	// maxParted bounds the goodbyes that are remembered; beyond, a Lease that is
+	// renewed after one is left to the collection.
+	maxParted = 4096
+	// lastWrites bounds what is carried out after the end.
+	lastWrites = time.Second
 )
 
 // Config of a Keeper. All fields are required.
@@ -76,14 +81,25 @@ type Keeper struct {
 	log     *zap.Logger
 	writes  *prometheus.CounterVec
 	goodbye chan string
-	held    map[string]*coordinationv1.Lease // last known, by node; belongs to Run
-	failing bool                             // the last write failed; belongs to Run
+
+	// What follows belongs to Run.
+	held    map[string]*coordinationv1.Lease // last known, by node
+	parted  map[string]parting               // who said goodbye, by node
+	failing bool                             // the last write failed
+}
+
+// parting is a goodbye. The stream of who said it may end a moment later, which
+// must not renew the Lease.
+type parting struct {
+	at      time.Time
+	deleted bool
 }
 
 // New returns a Keeper that writes nothing before Run.
 func New(cfg Config) *Keeper {
 	k := &Keeper{
-		cfg: cfg, log: cfg.Log.Named("lease"), goodbye: make(chan string, farewells), held: map[string]*coordinationv1.Lease{},
+		cfg: cfg, log: cfg.Log.Named("lease"), goodbye: make(chan string, farewells),
+		held: map[string]*coordinationv1.Lease{}, parted: map[string]parting{},
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "skipper_controller_leases_writes_total",
 			Help: "Writes of extprocs' Leases by kind (renew, delete) and outcome.",
@@ -139,14 +155,55 @@ func (k *Keeper) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			k.finish(ctx)
 			return nil
 		case node := <-k.goodbye:
-			k.said("delete", node, k.remove(ctx, nameOf(node)))
-			delete(k.held, node)
+			k.part(ctx, node, time.Now())
 		case <-collect.C:
 			k.collect(ctx)
 		case <-tick.C:
+			k.partAgain(ctx)
 			k.renewAll(ctx)
+		}
+	}
+}
+
+// finish carries out the goodbyes that were said before the end.
+func (k *Keeper) finish(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrites)
+	defer cancel()
+	for {
+		select {
+		case node := <-k.goodbye:
+			k.part(ctx, node, time.Now())
+		default:
+			return
+		}
+	}
+}
+
+// part deletes the Lease of a node that said goodbye.
+func (k *Keeper) part(ctx context.Context, node string, at time.Time) {
+	err := k.remove(ctx, nameOf(node))
+	k.said("delete", node, err)
+	delete(k.held, node)
+	if _, again := k.parted[node]; again || len(k.parted) < maxParted {
+		k.parted[node] = parting{at, err == nil}
+	}
+}
+
+// partAgain deletes what could not be deleted, and forgets goodbyes that are
+// long past.
+func (k *Keeper) partAgain(ctx context.Context) {
+	now := time.Now()
+	for node, p := range k.parted {
+		switch {
+		case now.Sub(p.at) > k.cfg.Staleness:
+			delete(k.parted, node)
+		case !p.deleted:
+			if k.part(ctx, node, p.at); k.failing {
+				return // so will the others
+			}
 		}
 	}
 }
@@ -162,6 +219,9 @@ func (k *Keeper) renewAll(ctx context.Context) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(connected)) {
+		if _, bye := k.parted[node]; bye {
+			continue
+		}
 		if l := k.held[node]; l != nil && now.Sub(l.Spec.RenewTime.Time) < k.cfg.Staleness/renewals {
 			continue
 		}

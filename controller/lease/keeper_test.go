@@ -13,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"skipper/xds/server"
 )
@@ -120,6 +123,43 @@ func TestGoodbyeDeletesAndAbsenceKeepsIt(t *testing.T) {
 		got := w.read(t)
 		if len(got) != 1 || got[0].Node != "extproc/e2" {
 			t.Errorf("leases %+v, want that of e2", got)
+		}
+	})
+}
+
+// The stream of an extproc that has said goodbye may end a moment later.
+func TestGoodbyeIsTheLastWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.set(time.Now(), subscriber("extproc/e1", time.Now()))
+		after(1500 * time.Millisecond)
+		w.Goodbye("extproc/e1")
+		after(3 * time.Second)
+		w.set(time.Now())
+		after(time.Minute)
+		if got := w.read(t); len(got) != 0 {
+			t.Errorf("leases %+v after the goodbye", got)
+		}
+	})
+}
+
+func TestGoodbyeIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.set(time.Now(), subscriber("extproc/e1", time.Now()))
+		after(1500 * time.Millisecond)
+		w.set(time.Now())
+		failures := 0
+		w.api.PrependReactor("delete", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			if failures++; failures <= 2 {
+				return true, nil, apierrors.NewServiceUnavailable("down")
+			}
+			return false, nil, nil
+		})
+		w.Goodbye("extproc/e1")
+		after(30 * time.Second)
+		if got := w.read(t); len(got) != 0 {
+			t.Errorf("leases %+v after the goodbye", got)
 		}
 	})
 }
