@@ -31,7 +31,7 @@ func (p *process) buildProgress(c clients) {
 	p.xds.Observe(p.tracker.Observer())
 	p.leases = lease.New(lease.Config{
 		Leases: c.background.CoordinationV1(), Namespace: p.Namespace, Staleness: p.TableStaleness,
-		Subscribers: p.xds.Subscribers, FreshAt: p.watch.FreshAt, Registerer: p.registry, Log: p.logger,
+		Subscribers: p.xds.Subscribers, EnvoyOf: p.tracker.EnvoyOf, FreshAt: p.watch.FreshAt, Registerer: p.registry, Log: p.logger,
 	})
 }
 
@@ -79,7 +79,7 @@ func (p *process) recall(ctx context.Context) error {
 	}
 	past := make([]withdraw.Past, len(known))
 	for i, k := range known {
-		past[i] = withdraw.Past{Node: k.Node, InStep: k.InStep, InTouch: k.Connected.Add(p.leases.Slack())}
+		past[i] = withdraw.Past{Node: k.Node, InStep: k.InStep, InTouch: k.Connected.Add(p.leases.Slack()), Envoy: k.Envoy}
 	}
 	p.tracker.Recall(past)
 	return nil
@@ -100,16 +100,22 @@ func (p *process) drained(pod pool.Pod) retire.Progress {
 	return retire.Progress{Acknowledged: true, InFlight: retire.InFlight{Requests: n, Known: known}}
 }
 
-// farewells has extprocs' goodbyes heard on their way to the other replicas.
+// farewells has it heard, on the way of heartbeats to the other replicas, which
+// extprocs have ended: by their own word, or by that of their successors.
 type farewells struct {
 	*forward.Forwarder
-	heard func(routerID, envoyNode string)
+	heard  func(routerID, envoyNode string)
+	serves func(routerID, envoyNode string)
 }
 
 // Heartbeat tells the other replicas.
 func (f farewells) Heartbeat(r *skipperpb.HeartbeatRequest) {
-	if r.GetGoodbye() && r.GetRouterId() != "" {
+	switch {
+	case r.GetRouterId() == "":
+	case r.GetGoodbye():
 		f.heard(r.GetRouterId(), r.GetEnvoyNodeId())
+	default:
+		f.serves(r.GetRouterId(), r.GetEnvoyNodeId())
 	}
 	f.Forwarder.Heartbeat(r)
 }
@@ -118,6 +124,12 @@ func (p *process) saidGoodbye(routerID, envoyNode string) {
 	p.loads.Goodbye(envoyNode, time.Now())
 	p.tracker.Goodbye(routerID)
 	p.leases.Goodbye(withdraw.NodeOf(routerID))
+}
+
+func (p *process) serves(routerID, envoyNode string) {
+	for _, node := range p.tracker.Serves(routerID, envoyNode) {
+		p.leases.Goodbye(node)
+	}
 }
 
 // ShareProgress takes in how far another replica is, and says how far this one is.

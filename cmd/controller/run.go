@@ -182,7 +182,7 @@ func (p *process) buildGRPC(c clients, namespaces []string) {
 		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
 	}, server.Deps{
 		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
-		Forwarder: accusations{farewells{p.forwarder, p.saidGoodbye}, p.suspects}, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
+		Forwarder: accusations{farewells{p.forwarder, p.saidGoodbye, p.serves}, p.suspects}, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
 	}).Register(p.grpc)
 }
 

@@ -54,6 +54,8 @@ type Config struct {
 	Staleness time.Duration
 	// Subscribers of this replica: server.Server.Subscribers.
 	Subscribers func() []server.Subscriber
+	// EnvoyOf is the Envoy that an extproc serves; empty: unknown.
+	EnvoyOf func(node string) string
 	// FreshAt is a time up to which this replica knows all pods; zero: none.
 	FreshAt    func() time.Time
 	Registerer prometheus.Registerer
@@ -66,6 +68,8 @@ type State struct {
 	// InStep is when it was last known to have acknowledged everything; zero:
 	// never yet.
 	InStep time.Time
+	// Envoy is the node id of the Envoy that it serves; empty: unknown.
+	Envoy string
 	// Connected is when it was last known to be connected. It may have been for
 	// Slack longer.
 	Connected time.Time
@@ -212,9 +216,15 @@ func (k *Keeper) partAgain(ctx context.Context) {
 // extproc's next controller goes on.
 func (k *Keeper) renewAll(ctx context.Context) {
 	now := time.Now()
-	connected := connectedNow(k.cfg.Subscribers(), k.cfg.FreshAt(), now)
+	subscribers := k.cfg.Subscribers()
+	connected := connectedNow(subscribers, k.cfg.FreshAt(), now)
 	for node := range k.held {
-		if _, still := connected[node]; !still {
+		switch _, still := connected[node]; {
+		case still:
+		case empty(subscribers, node):
+			k.said("delete", node, k.remove(ctx, nameOf(node)))
+			delete(k.held, node)
+		default:
 			delete(k.held, node)
 		}
 	}
@@ -230,6 +240,20 @@ func (k *Keeper) renewAll(ctx context.Context) {
 		}
 		k.said("renew", node, k.renew(ctx, connected[node]))
 	}
+}
+
+// empty says that the extproc is connected, and has no instances in its table.
+func empty(all []server.Subscriber, node string) bool {
+	here := false
+	for _, s := range all {
+		if s.Type == "instances" && s.Node == node {
+			here = true
+			if s.Names > 0 {
+				return false
+			}
+		}
+	}
+	return here
 }
 
 // connectedNow is the state of each connected extproc with instances in its
@@ -256,6 +280,7 @@ func connectedNow(all []server.Subscriber, fresh, now time.Time) map[string]Stat
 func (k *Keeper) renew(ctx context.Context, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
+	s.Envoy = k.cfg.EnvoyOf(s.Node)
 	wanted := newLease(k.cfg.Namespace, s, k.cfg.Staleness)
 	written, err := k.update(ctx, s.Node, wanted)
 	if apierrors.IsNotFound(err) {
@@ -280,10 +305,13 @@ func (k *Keeper) update(ctx context.Context, node string, wanted *coordinationv1
 		known = found
 	}
 	next := known.DeepCopy()
-	next.Labels, next.Spec = wanted.Labels, wanted.Spec
+	next.Labels, next.Annotations, next.Spec = wanted.Labels, wanted.Annotations, wanted.Spec
 	if before, ok := read(known); ok {
 		next.Spec.AcquireTime = later(before.InStep, wanted.Spec.AcquireTime)
 		next.Spec.RenewTime = later(before.Connected, wanted.Spec.RenewTime)
+		if before.Envoy != "" && wanted.Annotations[envoyAnnotation] == "" {
+			next.Annotations = known.Annotations
+		}
 	}
 	return leases.Update(ctx, next, metav1.UpdateOptions{})
 }

@@ -44,6 +44,7 @@ func start(t *testing.T) *world {
 			defer w.mu.Unlock()
 			return slices.Clone(w.subs)
 		},
+		EnvoyOf: func(node string) string { return "envoy-of-" + strings.TrimPrefix(node, "extproc/") },
 		FreshAt: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -127,6 +128,21 @@ func TestGoodbyeDeletesAndAbsenceKeepsIt(t *testing.T) {
 	})
 }
 
+// An extproc that has forgotten all its functions has nothing that could be stale.
+func TestLeaseOfAnEmptyTableIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.set(time.Now(), subscriber("extproc/e1", time.Now()), subscriber("extproc/e2", time.Now()))
+		after(2 * time.Second)
+		empty := server.Subscriber{Node: "extproc/e1", Type: "instances", CaughtUp: true}
+		w.set(time.Now(), empty, subscriber("extproc/e2", time.Now()), server.Subscriber{Node: "extproc/e2", Type: "instances"})
+		after(2 * time.Second)
+		if got := w.read(t); len(got) != 1 || got[0].Node != "extproc/e2" {
+			t.Errorf("leases %+v, want that of e2, which has two streams", got)
+		}
+	})
+}
+
 // The stream of an extproc that has said goodbye may end a moment later.
 func TestGoodbyeIsTheLastWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -186,13 +202,13 @@ func TestLeaseNeverGoesBackAndMovesBetweenControllers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
 		now := time.Now()
-		other := newLease("skipper-system", State{"extproc/e1", now.Add(time.Hour), now.Add(time.Hour)}, time.Minute)
+		other := newLease("skipper-system", State{Node: "extproc/e1", InStep: now.Add(time.Hour), Connected: now.Add(time.Hour)}, time.Minute)
 		if _, err := w.api.CoordinationV1().Leases("skipper-system").Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.set(now, subscriber("extproc/e1", now))
 		after(2 * time.Second)
-		want := []State{{"extproc/e1", now.Add(time.Hour), now.Add(time.Hour)}}
+		want := []State{{Node: "extproc/e1", Envoy: "envoy-of-e1", InStep: now.Add(time.Hour), Connected: now.Add(time.Hour)}}
 		if diff := cmp.Diff(want, w.read(t)); diff != "" {
 			t.Errorf("leases (-want +got):\n%s", diff)
 		}

@@ -17,6 +17,9 @@ const (
 	LabelValue = "skipper-extproc"
 )
 
+// envoyAnnotation names the Envoy that the extproc serves.
+const envoyAnnotation = "skipper/envoy-node"
+
 // namePrefix stands before the router id in a Lease's name.
 const namePrefix = "skipper-extproc-"
 
@@ -35,8 +38,12 @@ func nameOf(node string) string {
 // newLease says that the node was in step at one time and connected at another.
 func newLease(namespace string, s State, staleness time.Duration) *coordinationv1.Lease {
 	seconds := int32(min(staleness.Seconds(), 1<<30))
+	annotations := map[string]string{}
+	if s.Envoy != "" {
+		annotations[envoyAnnotation] = s.Envoy
+	}
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(s.Node), Labels: map[string]string{Label: LabelValue}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(s.Node), Labels: map[string]string{Label: LabelValue}, Annotations: annotations},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: &s.Node, LeaseDurationSeconds: &seconds,
 			AcquireTime: &metav1.MicroTime{Time: s.InStep}, RenewTime: &metav1.MicroTime{Time: s.Connected},
@@ -49,7 +56,7 @@ func read(l *coordinationv1.Lease) (s State, ok bool) {
 	if l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || *l.Spec.HolderIdentity == "" {
 		return State{}, false
 	}
-	s = State{Node: *l.Spec.HolderIdentity, Connected: l.Spec.RenewTime.Time}
+	s = State{Node: *l.Spec.HolderIdentity, Connected: l.Spec.RenewTime.Time, Envoy: l.Annotations[envoyAnnotation]}
 	if l.Spec.AcquireTime != nil {
 		s.InStep = l.Spec.AcquireTime.Time
 	}

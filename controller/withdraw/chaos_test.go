@@ -261,7 +261,7 @@ func (w *model) keepLeases() {
 				at = fresh
 			}
 			if p := w.leases[s.Node]; now.Add(modelSlack).Sub(p.InTouch) > 30*time.Second {
-				w.leases[s.Node] = Past{s.Node, now.Add(modelSlack), at}
+				w.leases[s.Node] = Past{Node: s.Node, InTouch: now.Add(modelSlack), InStep: at}
 			}
 		}
 	}

@@ -26,6 +26,9 @@ type away struct {
 	since time.Time
 	// inStep is when it last had everything, at the earliest.
 	inStep time.Time
+	// noted is when that became known here: it is back when it was in step with
+	// a replica later.
+	noted time.Time
 }
 
 // addTo notes what the subscriber may still know of the pod. What it has not
@@ -62,6 +65,9 @@ func (b *book) lose(node string, how away, acked map[string]uint64, except func(
 		if before.inStep.Before(how.inStep) {
 			l.inStep = before.inStep
 		}
+		if before.noted.After(how.noted) {
+			l.noted = before.noted
+		}
 	}
 	b.lost[node] = l
 	b.changed = true
@@ -74,7 +80,7 @@ func (b *book) lose(node string, how away, acked map[string]uint64, except func(
 
 // depart takes in the end of a stream of this replica.
 func (b *book) depart(node string, at time.Time, acked map[string]uint64) {
-	b.lose(node, away{since: at, inStep: at}, acked, nil)
+	b.lose(node, away{since: at, inStep: at, noted: at}, acked, nil)
 }
 
 // found ends the search for a subscriber: it knows all that it has to, or what
@@ -93,7 +99,7 @@ func (b *book) found(node string) {
 // inStep finds those that were in step with some replica at the given time.
 func (b *book) inStep(all []string, asOf time.Time) {
 	for _, node := range all {
-		if l := b.lost[node]; l != nil && l.since.Before(asOf) {
+		if l := b.lost[node]; l != nil && l.noted.Before(asOf) {
 			b.found(node)
 		}
 	}
@@ -101,16 +107,40 @@ func (b *book) inStep(all []string, asOf time.Time) {
 
 // goodbye is the word of a subscriber that it uses no table any more.
 func (b *book) goodbye(node string, now time.Time) {
+	delete(b.envoys, node)
 	if len(b.departed) < maxLost {
 		b.departed[node] = now
 	}
 	b.found(node)
 }
 
+// serve takes in that an extproc serves an Envoy. Whoever served it before and
+// is away is no more: an Envoy has one extproc at a time, on its socket. It
+// returns those.
+func (b *book) serve(node, envoy string, now time.Time) (ended []string) {
+	if _, bye := b.departed[node]; bye {
+		return nil // its last words arrived late
+	}
+	if len(b.envoys) < maxLost || b.envoys[node] != "" {
+		b.envoys[node] = envoy
+	}
+	for other := range b.lost {
+		if other != node && b.envoys[other] == envoy {
+			ended = append(ended, other)
+		}
+	}
+	for _, other := range ended {
+		delete(b.envoys, other)
+		b.goodbye(other, now)
+	}
+	return ended
+}
+
 // expire forgets those whose tables are used by nobody any more.
 func (b *book) expire(now time.Time) {
 	for node, l := range b.lost {
 		if now.Sub(l.since) > b.staleness {
+			delete(b.envoys, node)
 			b.found(node)
 		}
 	}

@@ -139,6 +139,31 @@ func (t *Tracker) Goodbye(routerID string) {
 	remind(t.wake)
 }
 
+// Serves is told, again and again, which Envoy the extproc with the router id
+// serves. It returns the nodes of extprocs that served it before and are away:
+// they count as ended, because an Envoy has one extproc at a time. Ids of Envoys
+// must therefore be unique.
+func (t *Tracker) Serves(routerID, envoy string) (ended []string) {
+	if routerID == "" || envoy == "" {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ended = t.book.serve(NodeOf(routerID), envoy, time.Now())
+	if len(ended) > 0 {
+		t.log.Info("extprocs ended: another one serves their Envoy", zap.Strings("nodes", ended), zap.String("envoy", envoy), zap.String("by", NodeOf(routerID)))
+		remind(t.wake)
+	}
+	return ended
+}
+
+// EnvoyOf is the Envoy that an extproc serves, by its node id; empty: unknown.
+func (t *Tracker) EnvoyOf(node string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.book.envoys[node]
+}
+
 // nodePrefix stands before the router id of an extproc in its node id.
 const nodePrefix = "extproc/"
 
@@ -152,6 +177,8 @@ type Past struct {
 	InTouch time.Time
 	// InStep is when it last had acknowledged everything, at the earliest.
 	InStep time.Time
+	// Envoy is the node id of the Envoy that it served; empty: unknown.
+	Envoy string
 }
 
 // Recall is told which extprocs there were before this controller began. It is
@@ -159,8 +186,12 @@ type Past struct {
 func (t *Tracker) Recall(all []Past) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
 	for _, p := range all {
-		t.book.lose(p.Node, away{since: p.InTouch, inStep: p.InStep}, nil, nil)
+		t.book.lose(p.Node, away{since: p.InTouch, inStep: p.InStep, noted: now}, nil, nil)
+		if p.Envoy != "" {
+			t.book.envoys[p.Node] = p.Envoy
+		}
 	}
 	t.book.read = true
 	remind(t.wake)
