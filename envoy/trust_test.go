@@ -61,7 +61,8 @@ func suspiciousRequest(t testing.TB, g *gateway, function string) *http.Request 
 	for k, v := range spoofed() {
 		req.Header[k] = v
 	}
-	req.Header.Set("X-Forwarded-Proto", "https")
+	// Under one name: those that differ in case only are sent in any order.
+	req.Header["x-forwarded-proto"] = []string{"https", "spoofed"}
 	req.Header.Set("X-Request-Id", "mine")
 	for i := range 60 {
 		req.Header.Set("X-Many-"+itoa(uint16(i)), strings.Repeat("v", 900))
