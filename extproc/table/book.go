@@ -28,9 +28,18 @@ type record struct {
 	instance *Instance
 	// confirmed by a push; the others are known from an answer alone, or doubted.
 	confirmed bool
+	// listed is the version of the newest push that had the instance; 0: none had.
+	listed uint64
 	// heard is when they were last spoken of, or first doubted.
 	heard time.Time
 }
+
+// ended says that a push of that version, which lacks the instance, tells of its
+// end though it is older than the instance: controllers list what they have
+// written themselves before their watch shows it, and take it back in the same
+// way. A push that is answered as if nothing were sent there any more must not
+// leave that to doubt.
+func (r *record) ended(version uint64) bool { return r.listed > 0 && version >= r.listed }
 
 // doubt has the instance confirmed anew, because its sender's successor does not
 // list it: either that one is behind, and will tell, or the pod went while no
@@ -56,11 +65,14 @@ func (b *book) push(list []*skipperpb.Instance, version uint64, now time.Time, c
 		}
 		listed[i.GetUid()] = true
 		b.learn(i, true, now, count)
+		if r := b.known[i.GetUid()]; r != nil {
+			r.listed = max(r.listed, version)
+		}
 	}
 	for uid, r := range b.known {
 		switch {
 		case listed[uid]:
-		case version >= r.instance.Version:
+		case version >= r.instance.Version, r.ended(version):
 			b.remove(uid, version)
 		default:
 			r.doubt(now)

@@ -78,6 +78,9 @@ func TestBook(t *testing.T) {
 		{"pod that an older push lacks and none confirms expires", []news{push(0, 9, pod(1, 9)), push(1, 8), push(2, 8)}, 30, nil},
 		{"pod that an older push lacks is confirmed again", []news{push(0, 9, pod(1, 9)), push(1, 8), push(2, 9, pod(1, 9))}, 30, []string{"uid-1@9"}},
 		{"pod that an older push has just lacked stays", []news{push(0, 9, pod(1, 9)), push(31, 8)}, 30, []string{"uid-1@9"}},
+		{"pod that its controller listed and took back before its watch showed it", []news{answer(0, pod(1, 9)), push(1, 5, pod(1, 9)), push(2, 5)}, 0, nil},
+		{"late answer does not revive what was taken back", []news{push(1, 5, pod(1, 9)), push(2, 6), answer(3, pod(1, 9))}, 0, nil},
+		{"pod that was taken back and assigned anew", []news{push(1, 5, pod(1, 9)), push(2, 6), answer(3, pod(1, 10))}, 0, []string{"uid-1@10"}},
 		{"recent answer stays", []news{answer(31, pod(1, 9))}, 30, []string{"uid-1@9"}},
 	}
 	for _, tt := range tests {
@@ -113,6 +116,7 @@ type model struct{ history []news }
 // fate is what the history says of one pod so far.
 type fate struct {
 	version, goneAt uint64
+	listed          uint64 // by pushes up to that version; 0: by none
 	known, gone     bool
 }
 
@@ -123,8 +127,11 @@ func (m *model) usable(uid string) (uint64, bool) {
 	for _, n := range m.history {
 		if i, listed := n.about(uid); listed {
 			f.hear(i.GetVersion(), n.answer == nil && n.version < highest, highest)
-		} else if n.answer == nil && f.known && n.version >= f.version {
-			f = fate{gone: true, goneAt: n.version}
+			if f.known && n.answer == nil {
+				f.listed = max(f.listed, n.version)
+			}
+		} else if n.answer == nil && f.known && (n.version >= f.version || f.listed > 0 && n.version >= f.listed) {
+			f = fate{gone: true, goneAt: max(n.version, f.version)}
 		}
 		if n.answer == nil {
 			highest = max(highest, n.version)
