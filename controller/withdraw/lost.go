@@ -31,6 +31,20 @@ type away struct {
 	noted time.Time
 }
 
+// or is what holds whichever of the two is true.
+func (a away) or(b away) away {
+	if b.since.After(a.since) {
+		a.since = b.since
+	}
+	if b.inStep.Before(a.inStep) {
+		a.inStep = b.inStep
+	}
+	if b.noted.After(a.noted) {
+		a.noted = b.noted
+	}
+	return a
+}
+
 // addTo notes what the subscriber may still know of the pod. What it has not
 // acknowledged it had, and of functions whose list it did not have it may be
 // told by GetInstance while it is away.
@@ -58,16 +72,7 @@ func (b *book) lose(node string, how away, acked map[string]uint64, except func(
 	}
 	l := &lostNode{away: how, acked: acked}
 	if before := b.lost[node]; before != nil {
-		l.acked = nil
-		if before.since.After(how.since) {
-			l.since = before.since
-		}
-		if before.inStep.Before(how.inStep) {
-			l.inStep = before.inStep
-		}
-		if before.noted.After(how.noted) {
-			l.noted = before.noted
-		}
+		l.away, l.acked = how.or(before.away), nil
 	}
 	b.lost[node] = l
 	b.changed = true
