@@ -129,3 +129,53 @@ func TestListsAreBuiltAfterTheirMark(t *testing.T) {
 		}
 	})
 }
+
+// A list says that an instance has ended even where it never had it: somebody
+// may have heard of the instance from another replica.
+func TestListsOfEndsAreSentAgain(t *testing.T) {
+	draining := func(version uint64) pool.Pod {
+		p := instance("a", 1, version)
+		p.Draining, p.DrainingAt = true, p.AssignedAt
+		return p
+	}
+	for _, row := range []struct {
+		name   string
+		change func(v *pool.View, p *Publisher)
+		want   int
+	}{
+		{"ready", func(v *pool.View, _ *Publisher) { v.Apply(instance("a", 1, 2)) }, 0},
+		{"drains, seen as ready", func(v *pool.View, _ *Publisher) {
+			v.Apply(instance("a", 1, 2))
+			settle()
+			v.Apply(draining(3))
+		}, 1},
+		{"drains, never seen as ready", func(v *pool.View, _ *Publisher) { v.Apply(draining(3)) }, 1},
+		{"drains here first, and then in the watch", func(v *pool.View, _ *Publisher) {
+			v.Apply(instance("a", 1, 2))
+			v.ExpectDraining("a", draining(3).DrainingAt)
+			settle()
+			v.Apply(draining(3))
+		}, 2},
+		{"vanishes", func(v *pool.View, _ *Publisher) {
+			v.Apply(instance("a", 1, 2))
+			settle()
+			v.Remove("prod", "a", 3)
+		}, 1},
+		{"vanishes after its drain", func(v *pool.View, _ *Publisher) {
+			v.Apply(draining(3))
+			settle()
+			v.Remove("prod", "a", 4)
+		}, 1},
+		{"on request", func(_ *pool.View, p *Publisher) { p.Republish(fn.KeyOf(function)) }, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v := pool.NewView()
+			r, p := startWith(t, v, &follower{})
+			row.change(v, p)
+			settle()
+			if r.take(); r.again != row.want {
+				t.Errorf("%s: %d lists are sent again, want %d", row.name, r.again, row.want)
+			}
+		})
+	}
+}

@@ -80,11 +80,14 @@ type Publisher struct {
 type pending struct {
 	pods      map[string]*pool.Pod // by UID; nil: removed
 	functions map[fn.Key]struct{}
-	again     []string // UIDs of pods to look at again
+	// ended are those of functions of which an instance has ended. Somebody may
+	// have heard of it elsewhere, whose list is the same with it or without.
+	ended map[fn.Key]struct{}
+	again []string // UIDs of pods to look at again
 }
 
 func newPending() pending {
-	return pending{pods: map[string]*pool.Pod{}, functions: map[fn.Key]struct{}{}}
+	return pending{pods: map[string]*pool.Pod{}, functions: map[fn.Key]struct{}{}, ended: map[fn.Key]struct{}{}}
 }
 
 // New makes a publisher of v to s. Source must be the one that s was made with,
@@ -184,10 +187,22 @@ func (p *Publisher) observe(e pool.Event) {
 	for _, pod := range []*pool.Pod{e.Old, e.New} {
 		if pod != nil && pod.Function != nil {
 			p.pending.functions[pod.Key] = struct{}{}
+			if ends(e) {
+				p.pending.ended[pod.Key] = struct{}{}
+			}
 		}
 	}
 	p.mu.Unlock()
 	p.remind()
+}
+
+// ends says that an instance is to take no more requests, or that its end has
+// become part of what lists may be compared by.
+func ends(e pool.Event) bool {
+	if e.New != nil && e.New.State() < pool.Draining {
+		return false
+	}
+	return e.Old == e.New || e.Old == nil || e.Old.State() < pool.Draining
 }
 
 func (p *Publisher) remind() {
@@ -198,10 +213,10 @@ func (p *Publisher) remind() {
 }
 
 // Republish has the list of a function published once more, soon, with the
-// newest version number.
+// newest version number, to those who have the same too.
 func (p *Publisher) Republish(key fn.Key) {
 	p.mu.Lock()
-	p.pending.functions[key] = struct{}{}
+	p.pending.functions[key], p.pending.ended[key] = struct{}{}, struct{}{}
 	p.mu.Unlock()
 	p.remind()
 }
@@ -231,7 +246,7 @@ func (p *Publisher) flush() {
 
 // change builds what the sink does not have yet, and notes it as published.
 func (p *Publisher) change(todo pending) server.Change {
-	var c server.Change
+	c := server.Change{Again: map[string]bool{}}
 	p.lookAgain(todo)
 	for uid, pod := range todo.pods {
 		delete(p.fenced, uid)
@@ -249,6 +264,9 @@ func (p *Publisher) change(todo pending) server.Change {
 	}
 	for key := range todo.functions {
 		c.Instances = append(c.Instances, p.source.list(key))
+		if _, ended := todo.ended[key]; ended {
+			c.Again[xds.InstancesName(key)] = true
+		}
 	}
 	return c
 }

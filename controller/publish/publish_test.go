@@ -29,6 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type recorder struct {
 	mu    sync.Mutex
 	log   []string
+	again int           // lists that are sent again
 	takes time.Duration // one Apply
 }
 
@@ -46,6 +47,7 @@ func (r *recorder) Apply(c server.Change) uint64 {
 	slices.Sort(words)
 	r.mu.Lock()
 	r.log = append(r.log, strings.Join(words, " "))
+	r.again += len(c.Again)
 	r.mu.Unlock()
 	if r.takes > 0 {
 		pass(r.takes)

@@ -40,7 +40,7 @@ func (s *Server) Apply(c Change) uint64 {
 	if s.built {
 		updates = s.rebuild(now)
 	}
-	return s.commit(updates, s.lists(c.Instances))
+	return s.commit(updates, s.lists(c.Instances, c.Again))
 }
 
 func (s *Server) skip(typeURL string, err error) {
@@ -89,14 +89,16 @@ func (s *Server) encode(out []update, typeURL, name string, m proto.Message) []u
 
 // lists encodes those that somebody is subscribed to. One that is subscribed
 // to only after the look is not lost: its source is asked then, and shows it.
-func (s *Server) lists(all []*skipperpb.FunctionInstances) []list {
+func (s *Server) lists(all []*skipperpb.FunctionInstances, again map[string]bool) []list {
 	var out []list
 	for _, m := range s.subscribed(all) {
-		if l, err := encodeList(m); err != nil {
+		l, err := encodeList(m)
+		if err != nil {
 			s.skip(xds.InstancesTypeURL, err)
-		} else {
-			out = append(out, l)
+			continue
 		}
+		l.again = again[m.GetName()]
+		out = append(out, l)
 	}
 	return out
 }

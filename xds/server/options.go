@@ -90,6 +90,10 @@ type Change struct {
 	// more, nor pass lists of one function out of order. A list with a lower
 	// version than the one before it is dropped.
 	Instances []*skipperpb.FunctionInstances
+	// Again are names of Instances that are sent even to whoever has the same
+	// instances, if their version is newer than what was sent: it may have heard
+	// from elsewhere of an instance that has ended since.
+	Again map[string]bool
 }
 
 // Endpoint is a pod as Envoy sees it.

@@ -237,6 +237,32 @@ func TestEqualInputIsNotPushed(t *testing.T) {
 	}
 }
 
+// A subscriber may have heard elsewhere of an instance that a list without it
+// would take from it, if it only came.
+func TestEqualListIsSentAgainOnRequest(t *testing.T) {
+	src := &source{}
+	src.set(list("a/b/c", 5, "u1"))
+	s := server.New(server.Options{Source: src, Shards: shards})
+	s.Open()
+	c := connect(t, start(t, s), "extproc")
+	c.subscribe(instances, "a/b/c")
+	c.next(instances)
+	s.Apply(server.Change{Instances: protoList(list("a/b/c", 9, "u1"))})
+	generation := s.Apply(server.Change{Instances: protoList(list("a/b/c", 9, "u1")), Again: map[string]bool{"a/b/c": true}})
+	if got := s.Unacknowledged(instances, "a/b/c", generation); len(got) != 1 {
+		t.Errorf("waiting for %v, want the subscriber", got)
+	}
+	if got := read1(t, c.next(instances)); got.GetVersion() != 9 {
+		t.Errorf("version %d was sent, want 9", got.GetVersion())
+	}
+	s.Apply(server.Change{Instances: protoList(list("a/b/c", 9, "u1")), Again: map[string]bool{"a/b/c": true}})
+	s.Apply(server.Change{Instances: protoList(list("a/b/c", 10, "u1"))})
+	s.Apply(server.Change{Instances: protoList(list("a/b/c", 11, "u2"))})
+	if got := read1(t, c.next(instances)); got.GetVersion() != 11 {
+		t.Errorf("version %d was sent, want 11: nobody asked for 10", got.GetVersion())
+	}
+}
+
 func TestListThatNobodyIsSubscribedToIsForgotten(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := server.New(server.Options{Source: &source{}, Registerer: registry})

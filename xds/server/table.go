@@ -1,6 +1,9 @@
 package server
 
 import (
+	"strconv"
+	"strings"
+
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"skipper/xds/server/internal/delta"
@@ -24,6 +27,7 @@ type entry struct {
 	resource *discoveryv3.Resource // nil: absent
 	pending  bool                  // the source is being asked
 	version  uint64                // of the list, for instances
+	told     uint64                // version of the list that everybody was sent, at least
 	peers    map[*peer]bool        // subscribed by name
 }
 
@@ -83,10 +87,28 @@ func (t *table) putList(l list, touched map[*peer]bool) {
 	}
 	e.version = l.version
 	if e.pending {
+		e.told = l.version
 		t.settle(e, l.resource, touched)
 		return
 	}
+	l.resource.Version = e.versionFor(l)
 	t.put(l.resource.GetName(), l.resource, touched)
+}
+
+// versionFor is what the resource of a list goes by: its content, and where the
+// same content has to be sent again, its own version.
+func (e *entry) versionFor(l list) string {
+	content := l.resource.GetVersion()
+	before, _, _ := strings.Cut(e.resource.GetVersion(), "@")
+	switch {
+	case before != content:
+		e.told = l.version
+		return content
+	case l.again && l.version > e.told:
+		e.told = l.version
+		return content + "@" + strconv.FormatUint(l.version, 10)
+	}
+	return e.resource.GetVersion()
 }
 
 // settle gives an entry its first content.
@@ -104,6 +126,7 @@ type list struct {
 	resource *discoveryv3.Resource
 	version  uint64
 	entry    *entry // whom the source was asked for; nil for a change
+	again    bool   // sent also to those who have the same instances
 }
 
 // subscribe adds a peer to a name and offers it what is there. A new entry of
