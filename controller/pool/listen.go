@@ -39,6 +39,9 @@ func (e Event) Pod() *Pod {
 // end of the queue, from the older's Old to the newer's New, and a pod that
 // came and went in between is left out. So a slow f sees fewer events but
 // always ends with the truth, and the queue is bounded by the number of pods.
+// Only that a pod was a function's is never left out: who reads the View may
+// have told others of the pod meanwhile. Both events are kept then, which adds
+// one for each claim of which f has missed the begin and the end.
 //
 // Cancel ends the listener and waits until f has returned; it must not be
 // called from within f. It may be called more than once.
@@ -85,7 +88,7 @@ type listener struct {
 func (l *listener) push(e Event) {
 	l.mu.Lock()
 	uid := e.Pod().UID
-	if before, ok := l.pending[uid]; ok {
+	if before, ok := l.pending[uid]; ok && !hides(before.Value.(Event), e) {
 		l.queue.Remove(before)
 		delete(l.pending, uid)
 		e = merge(before.Value.(Event), e)
@@ -98,6 +101,18 @@ func (l *listener) push(e Event) {
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// hides says that nobody would learn from the merged event that the pod was a
+// function's in between.
+func hides(first, second Event) bool {
+	between := first.New
+	if between == nil || between.Function == nil {
+		return false
+	}
+	before := first.Old != nil && first.Old.Key == between.Key
+	after := second.New != nil && second.New.Key == between.Key
+	return !before && !after
 }
 
 // merge is one event that stands for two of the same pod in a row; one without
@@ -121,7 +136,9 @@ func (l *listener) pop() (Event, bool) {
 		return Event{}, false
 	}
 	e := l.queue.Remove(front).(Event)
-	delete(l.pending, e.Pod().UID)
+	if uid := e.Pod().UID; l.pending[uid] == front {
+		delete(l.pending, uid)
+	}
 	return e, true
 }
 

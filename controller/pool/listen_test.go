@@ -114,6 +114,41 @@ func TestSlowListenerHoldsNobodyUpAndSeesTheTruth(t *testing.T) {
 	})
 }
 
+// Whoever reads the View while a listener is late may tell others of a pod, and
+// the listener must learn of the function that they heard of.
+func TestSlowListenerLearnsWhoseAPodWas(t *testing.T) {
+	for name, before := range map[string]func(*View){
+		"claimed here":      func(v *View) { v.Apply(freePod("a", 1)) },
+		"claimed by others": func(*View) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v, gate := NewView(), make(chan struct{})
+				before(v)
+				v.Apply(freePod("slow", 1))
+				var got []string
+				defer v.Listen(func(e Event) {
+					<-gate
+					for _, p := range []*Pod{e.Old, e.New} {
+						if p != nil && p.Function != nil {
+							got = append(got, describe(e))
+							break
+						}
+					}
+				})()
+				synctest.Wait()
+				v.Apply(claimed(freePod("a", 1), "t1", 3))
+				v.Remove("prod", "a", 4)
+				close(gate)
+				synctest.Wait()
+				if len(got) == 0 || got[len(got)-1] != "removed a from assigned" {
+					t.Errorf("events of functions: %v", got)
+				}
+			})
+		})
+	}
+}
+
 // TestListenerEndsWithTheTruth replays events into a map and compares it with
 // the View, whatever was merged on the way.
 func TestListenerEndsWithTheTruth(t *testing.T) {
