@@ -218,12 +218,17 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 		g.Go(func() error { return wrap("identity", p.identity.Run(background)) })
 	}
 	g.Go(func() error { return wrap("publish", p.publish(ctx, background)) })
-	g.Go(func() error { return wrap("supervise", p.supervise(ctx)) })
+	supervised := make(chan struct{})
+	g.Go(func() error {
+		defer close(supervised)
+		return wrap("supervise", p.supervise(ctx))
+	})
 	g.Go(func() error { return wrap("serve gRPC", p.serveGRPC(l.grpc)) })
 	g.Go(func() error { return wrap("serve web", p.serveWeb(background, l.web)) })
 	g.Go(func() error {
 		<-ctx.Done()
 		p.stopServing() //nolint:contextcheck // its time is callGrace, not that of ctx, which has ended
+		<-supervised // what they have under way is left to the acquirer, too
 		stop()
 		p.peers.Close()
 		return nil
