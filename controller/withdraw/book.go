@@ -52,7 +52,9 @@ type record struct {
 	present    bool   // the own view still has the pod
 	seen       bool   // the own view shows that the pod has left
 	seq        uint64 // when it did, in the order of all records
-	listed     bool   // a list without the pod was published, at generation
+	reached    bool   // lists that are built from now on are not older than the pod
+	early      bool   // one that was older was published
+	listed     bool   // such a list without the pod was published, at generation
 	generation uint64
 	acked      bool // by all subscribers that are connected
 	// lost are the nodes that went away and may not know; true for those that
@@ -217,7 +219,7 @@ func (b *book) raise(r *record, version uint64) {
 	if version <= r.version {
 		return
 	}
-	r.version, r.closed = version, false
+	r.version, r.closed, r.reached = version, false, false
 	r.anew()
 	b.changed = true
 }
@@ -269,11 +271,39 @@ func (b *book) disown(p *pool.Pod) {
 	}
 }
 
+// reach notes how far the view is: what was claimed and ended here may be ahead
+// of it, and a list, which is as new as the view, then tells nobody of the end.
+func (b *book) reach(watermark func(namespace string) uint64, fresh time.Time) {
+	for _, r := range b.unlisted {
+		r.reached = r.reached || r.shownBy(watermark(r.key.Namespace), fresh)
+	}
+}
+
+func (r *record) shownBy(watermark uint64, fresh time.Time) bool {
+	return watermark >= r.version || fresh.After(r.since)
+}
+
+// overdue are the functions whose lists were published too early, and are to be
+// once more now.
+func (b *book) overdue(watermark func(namespace string) uint64, fresh time.Time) (functions []fn.Key) {
+	for _, r := range b.unlisted {
+		if r.early && r.shownBy(watermark(r.key.Namespace), fresh) {
+			r.early = false
+			functions = append(functions, r.key)
+		}
+	}
+	return functions
+}
+
 // published notes that the lists of these functions, built after the record
 // with seq mark was seen, are served as of the generation.
 func (b *book) published(mark, generation uint64, functions map[fn.Key]struct{}) {
 	for uid, r := range b.unlisted {
 		if _, ok := functions[r.key]; !ok || !r.seen || r.seq > mark {
+			continue
+		}
+		if !r.reached {
+			r.early = true
 			continue
 		}
 		delete(b.unlisted, uid)

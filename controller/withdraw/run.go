@@ -97,6 +97,7 @@ func (t *Tracker) settle(settled []unacknowledged) (republish []fn.Key, free []s
 	for _, u := range settled {
 		b.acknowledge(u)
 	}
+	republish = b.overdue(t.cfg.View.Watermark, fresh)
 	for _, r := range b.unseen() {
 		p, known := t.cfg.View.Pod(r.uid)
 		if passed(r, p, known, t.cfg.View.Watermark(r.key.Namespace), fresh) && b.pass(r, known) {
@@ -120,7 +121,7 @@ func (t *Tracker) settle(settled []unacknowledged) (republish []fn.Key, free []s
 // seen a version at which others saw it leave, or everything since it was heard
 // of, and does not show it in routing.
 func passed(r *record, p pool.Pod, known bool, watermark uint64, fresh time.Time) bool {
-	if watermark < r.version && !fresh.After(r.since) {
+	if !r.shownBy(watermark, fresh) {
 		return false
 	}
 	return !known || p.State() >= pool.Draining || (p.Function != nil && p.Key != r.key)

@@ -104,8 +104,10 @@ func (t *Tracker) Observe(e pool.Event) {
 
 // Mark is taken before lists are built, for Published.
 func (t *Tracker) Mark() uint64 {
+	fresh := t.cfg.FreshAt()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.book.reach(t.cfg.View.Watermark, fresh)
 	return t.book.seq
 }
 
