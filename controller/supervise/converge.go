@@ -115,7 +115,7 @@ func (s *Supervisors) decide(r *round) scale.Decision {
 	d := scale.Decide(policy, scale.Input{
 		Scale: r.function.GetScale(), Current: len(r.active), InFlight: r.activity.InFlight,
 		Metered: s.Usage != nil && s.Usage.Metered(r.key.Namespace), Samples: s.samples(r),
-		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active)),
+		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active, r.now)),
 		WindowMax: r.sup.window.Max(r.now, policy.Stabilization),
 	}, r.now)
 	s.metrics.decisions.WithLabelValues(d.Reason.String()).Inc()

@@ -55,7 +55,7 @@ func forgotten(instances []pool.Pod) []pool.Pod {
 func stuck(instances []pool.Pod, limit time.Duration, since, now time.Time) []pool.Pod {
 	var out []pool.Pod
 	for _, p := range instances {
-		if p.State() == pool.Assigned && now.Sub(later(waitsSince(p), since)) >= limit {
+		if p.State() == pool.Assigned && now.Sub(later(credible(waitsSince(p), now), since)) >= limit {
 			out = append(out, p)
 		}
 	}
@@ -91,7 +91,7 @@ func rank(p pool.Pod) int {
 func orphans(instances []pool.Pod, busy map[string]time.Time, timeout time.Duration, since, now time.Time) []pool.Pod {
 	var out []pool.Pod
 	for _, p := range instances {
-		last := later(later(p.AssignedAt, p.ReadyAt), later(busy[p.UID], since))
+		last := later(later(credible(p.AssignedAt, now), credible(p.ReadyAt, now)), later(busy[p.UID], since))
 		if now.Sub(last) > timeout {
 			out = append(out, p)
 		}
@@ -100,12 +100,25 @@ func orphans(instances []pool.Pod, busy map[string]time.Time, timeout time.Durat
 }
 
 // lastAssigned is when the newest of the instances was claimed; zero: none.
-func lastAssigned(instances []pool.Pod) time.Time {
+func lastAssigned(instances []pool.Pod, now time.Time) time.Time {
 	var last time.Time
 	for _, p := range instances {
-		last = later(last, p.AssignedAt)
+		last = later(last, credible(p.AssignedAt, now))
 	}
 	return last
+}
+
+// skew is by how much the clock of who wrote a time may be ahead, and some: who
+// believes too little deletes what was only just claimed.
+const skew = time.Hour
+
+// credible is t, or zero where t is so far in the future that it was edited by
+// hand: until then the pod would be spared, whoever uses it.
+func credible(t, now time.Time) time.Time {
+	if t.Sub(now) > skew {
+		return time.Time{}
+	}
+	return t
 }
 
 func later(a, b time.Time) time.Time {

@@ -57,6 +57,32 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+// A time that somebody wrote by hand spares no pod for ever.
+func TestTimesOfTheFarFutureAreNotBelieved(t *testing.T) {
+	f, now := function("t", 0, 9, 0), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	long := now.Add(-time.Hour)
+	for _, row := range []struct {
+		name string
+		at   time.Time
+		last time.Time
+		gone int
+	}{
+		{"a minute ahead", now.Add(time.Minute), now.Add(time.Minute), 0},
+		{"a year ahead", now.AddDate(1, 0, 0), time.Time{}, 1},
+	} {
+		waits, serves := assigned(f, "a", row.at), ready(f, "b", row.at)
+		if got := stuck([]pool.Pod{waits}, time.Minute, long, now); len(got) != row.gone {
+			t.Errorf("%s: %d are stuck, want %d", row.name, len(got), row.gone)
+		}
+		if got := orphans([]pool.Pod{serves}, nil, time.Minute, long, now); len(got) != row.gone {
+			t.Errorf("%s: %d are orphans, want %d", row.name, len(got), row.gone)
+		}
+		if got := lastAssigned([]pool.Pod{serves}, now); !got.Equal(row.last) {
+			t.Errorf("%s: last assigned %v, want %v", row.name, got, row.last)
+		}
+	}
+}
+
 func TestOrphans(t *testing.T) {
 	f, now := function("t", 0, 9, 0), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	long := now.Add(-time.Hour)
