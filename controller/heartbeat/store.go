@@ -151,7 +151,7 @@ func (s *Store) recordLocked(id string, rt *router, h *skipperpb.Heartbeat, now 
 	}
 	last, known := s.functions[key][id]
 	switch {
-	case known && s.live(last, now) && !sent.After(last.sent):
+	case known && s.live(last, now) && overtaken(sent, last.sent):
 		out.Outdated++
 		return
 	case !known && len(rt.functions) >= s.limits.FunctionsPerRouter:
@@ -167,6 +167,17 @@ func (s *Store) recordLocked(id string, rt *router, h *skipperpb.Heartbeat, now 
 	}
 	rt.functions[key] = struct{}{}
 	out.Accepted++
+}
+
+// reordered is by how much a message may be older than one that came before it:
+// calls and their forwarding end sooner. One that is older still tells of a
+// clock that was set back, whose router would else be ignored until what it said
+// before has expired, and seem gone for a moment then.
+const reordered = 30 * time.Second
+
+// overtaken says that the message was sent before the last one, or is the same.
+func overtaken(sent, last time.Time) bool {
+	return !sent.After(last) && last.Sub(sent) <= reordered
 }
 
 // placed is where the requests are; nil where that is too much to remember. The

@@ -151,6 +151,27 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// A router whose clock is set back is heard all the time.
+func TestClockOfARouterIsSetBack(t *testing.T) {
+	for _, back := range []time.Duration{time.Second, 20 * time.Second, time.Minute, 24 * time.Hour} {
+		s, now := NewStore(timeout, Limits{}), start
+		for step := range 60 {
+			sent := now
+			if step >= 10 {
+				sent = now.Add(-back)
+			}
+			s.Record(message("a", beat("t", sent, uint32(step), nil)), now)
+			now = now.Add(5 * time.Second)
+			if !s.Active(keyOf("t"), now) {
+				t.Fatalf("set back by %s: the function counts as unused at step %d", back, step)
+			}
+		}
+		if n := s.InFlight(keyOf("t"), now); n != 59 {
+			t.Errorf("set back by %s: %d in flight, want the newest", back, n)
+		}
+	}
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	s := NewStore(timeout, Limits{Routers: 3, FunctionsPerRouter: 5, InstancesPerReport: 2})
 	now := start
@@ -221,7 +242,7 @@ func (l *naive) newest(router, tenant string, now time.Time) *naiveReport {
 }
 
 func (l *naive) record(r naiveReport) {
-	if last := l.newest(r.router, r.tenant, r.received); last == nil || r.sent.After(last.sent) {
+	if last := l.newest(r.router, r.tenant, r.received); last == nil || r.sent.After(last.sent) || last.sent.Sub(r.sent) > 30*time.Second {
 		l.forget(func(o naiveReport) bool { return o.router == r.router && o.tenant == r.tenant })
 		l.log = append(l.log, r)
 	}
