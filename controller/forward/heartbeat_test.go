@@ -153,8 +153,12 @@ func TestMergeOfGoodbyes(t *testing.T) {
 	if got := Merge(news, bye); got != bye {
 		t.Errorf("goodbye after news = %v, want the goodbye alone", got)
 	}
-	if got := Merge(bye, news); got != news {
-		t.Errorf("news after a goodbye = %v, want the news alone", got)
+	if got := Merge(bye, news); got != bye {
+		t.Errorf("what was under way beside a goodbye = %v, want the goodbye alone", got)
+	}
+	nameless, again := &skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1", Goodbye: true}, &skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1"}
+	if got := Merge(nameless, again); got != again {
+		t.Errorf("news of the next router at an address = %v, want the news alone", got)
 	}
 }
 

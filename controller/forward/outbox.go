@@ -82,11 +82,15 @@ func (o *outbox) popLocked() *skipperpb.HeartbeatRequest {
 }
 
 // Merge joins two messages of one router, the later one last, into one that
-// says what both said: of each function the newest heartbeat. A goodbye, and
-// whatever comes after one, stands alone. The messages are not changed; the
-// result shares their parts.
+// says what both said: of each function the newest heartbeat. A goodbye stands
+// alone: with a router_id, which is new at each start, as the last word, so that
+// what was under way beside it is left out; without one, whatever comes after it
+// stands alone. The messages are not changed; the result shares their parts.
 func Merge(earlier, later *skipperpb.HeartbeatRequest) *skipperpb.HeartbeatRequest {
-	if later.GetGoodbye() || earlier.GetGoodbye() {
+	switch {
+	case earlier.GetGoodbye() && earlier.GetRouterId() != "":
+		return earlier
+	case earlier.GetGoodbye(), later.GetGoodbye():
 		return later
 	}
 	newest := make(map[fn.Key]int, len(later.GetHeartbeats()))
