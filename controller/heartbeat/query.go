@@ -146,6 +146,15 @@ func (s *Store) States(key fn.Key, now time.Time) []*skipperpb.HeartbeatState {
 	return out
 }
 
+// Departed says that the router with the router_id has said goodbye lately, so
+// that what it still says counts for nothing.
+func (s *Store) Departed(routerID string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, gone := s.departed[routerID]
+	return gone
+}
+
 // Routers is the number of routers with reports that were not swept yet.
 func (s *Store) Routers() int {
 	s.mu.RLock()

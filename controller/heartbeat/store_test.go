@@ -102,6 +102,9 @@ func TestGoodbyeForgetsARouter(t *testing.T) {
 	if n, active := s.InFlight(keyOf("t"), start), s.Active(keyOf("u"), start); n != 4 || active {
 		t.Errorf("after a's goodbye: %d in flight, u active %v, want 4, false", n, active)
 	}
+	if !s.Departed("a") || s.Departed("b") {
+		t.Error("who has departed is not a alone")
+	}
 	if out := s.Record(message("a", beat("t", start.Add(1), 9, nil)), start); out.Refused != 1 {
 		t.Errorf("late message: %+v, want it refused", out)
 	}
