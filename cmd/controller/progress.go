@@ -127,6 +127,10 @@ func (p *process) saidGoodbye(routerID, envoyNode string) {
 }
 
 func (p *process) serves(routerID, envoyNode string) {
+	if p.beats.Departed(routerID) {
+		return
+	}
+	p.loads.Served(envoyNode)
 	for _, node := range p.tracker.Serves(routerID, envoyNode) {
 		p.leases.Goodbye(node)
 	}

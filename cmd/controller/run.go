@@ -228,7 +228,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		p.stopServing() //nolint:contextcheck // its time is callGrace, not that of ctx, which has ended
-		<-supervised // what they have under way is left to the acquirer, too
+		<-supervised    // what they have under way is left to the acquirer, too
 		stop()
 		p.peers.Close()
 		return nil

@@ -92,6 +92,20 @@ func (s *Store) Goodbye(node string, now time.Time) {
 	}
 }
 
+// Served says that an extproc serves the Envoy: where the one before it has said
+// goodbye, the Envoy has outlived that, and is given requests again.
+func (s *Store) Served(node string) {
+	s.mu.RLock()
+	_, left := s.left[node]
+	s.mu.RUnlock()
+	if !left {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.left, node)
+}
+
 // countsLocked tells whether the Envoy may still have something in progress.
 func (s *Store) countsLocked(node string, w words, now time.Time) bool {
 	_, left := s.left[node]

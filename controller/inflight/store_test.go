@@ -234,13 +234,15 @@ func TestEnvoyOfAnExtprocThatSaidGoodbye(t *testing.T) {
 		name    string
 		n       uint32
 		goodbye bool
+		served  bool
 		ended   bool
 		known   bool
 	}{
-		{"stopped in order", 0, true, true, true},
-		{"still connected", 0, true, false, false},
-		{"without a goodbye", 0, false, true, false},
-		{"with a request in progress", 1, true, true, false},
+		{"stopped in order", 0, true, false, true, true},
+		{"still connected", 0, true, false, false, false},
+		{"without a goodbye", 0, false, false, true, false},
+		{"with a request in progress", 1, true, false, true, false},
+		{"with another extproc, between two streams", 0, true, true, true, false},
 	} {
 		w := newWorld(t)
 		p := instance("p", "10.0.0.1")
@@ -253,6 +255,9 @@ func TestEnvoyOfAnExtprocThatSaidGoodbye(t *testing.T) {
 		w.store.Reported(stream("new", 2), late, nil)
 		if row.goodbye {
 			w.store.Goodbye("old", start)
+		}
+		if row.served {
+			w.store.Served("old")
 		}
 		if row.ended {
 			w.store.Ended(stream("old", 1))
