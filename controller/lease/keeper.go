@@ -38,6 +38,9 @@ const (
 	// farewells that wait to be carried out; beyond, the collection of expired
 	// Leases does it.
 	farewells = 256
+	// unnoticed is how long a stream may seem open whose client has gone: who is
+	// connected for longer after a goodbye is there after all.
+	unnoticed = 30 * time.Second
 	// maxParted bounds the goodbyes that are remembered; beyond, a Lease that is
 	// renewed after one is left to the collection.
 	maxParted = 4096
@@ -229,7 +232,7 @@ func (k *Keeper) renewAll(ctx context.Context) {
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(connected)) {
-		if _, bye := k.parted[node]; bye {
+		if p, bye := k.parted[node]; bye && now.Sub(p.at) < unnoticed {
 			continue
 		}
 		if l := k.held[node]; l != nil && now.Sub(l.Spec.RenewTime.Time) < k.cfg.Staleness/renewals {
@@ -238,6 +241,7 @@ func (k *Keeper) renewAll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		delete(k.parted, node)
 		k.said("renew", node, k.renew(ctx, connected[node]))
 	}
 }

@@ -159,6 +159,19 @@ func TestGoodbyeIsTheLastWord(t *testing.T) {
 	})
 }
 
+func TestWhoStaysConnectedAfterAGoodbyeIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t)
+		w.set(time.Now(), subscriber("extproc/e1", time.Now()))
+		after(1500 * time.Millisecond)
+		w.Goodbye("extproc/e1")
+		after(2 * time.Minute)
+		if got := w.read(t); len(got) != 1 || time.Since(got[0].Connected) > 31*time.Second {
+			t.Errorf("leases %+v", got)
+		}
+	})
+}
+
 func TestGoodbyeIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := start(t)
