@@ -146,6 +146,19 @@ func (s *Store) States(key fn.Key, now time.Time) []*skipperpb.HeartbeatState {
 	return out
 }
 
+// AnyWithoutEnvoy says that some live router names no Envoy, so that nobody but
+// itself tells of its requests.
+func (s *Store) AnyWithoutEnvoy(now time.Time) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, rt := range s.routers {
+		if rt.envoyNode == "" && now.Sub(rt.heard) <= s.timeout {
+			return true
+		}
+	}
+	return false
+}
+
 // Departed says that the router with the router_id has said goodbye lately, so
 // that what it still says counts for nothing.
 func (s *Store) Departed(routerID string) bool {

@@ -237,10 +237,18 @@ func (s *Store) InFlightSince(uid string, since time.Time) (n int, known bool, a
 	return s.since(uid, since, time.Now())
 }
 
+// firstWord is how long a router that names no Envoy may take to tell of the
+// first request to a function that it has not named before: the heartbeat
+// interval, and the time that a heartbeat may take to arrive.
+const firstWord = 5*time.Second + beatUnderWay
+
 func (s *Store) since(uid string, since, now time.Time) (n int, known bool, asOf time.Time) {
 	pod, there := s.cfg.Pods.Pod(uid)
 	all, beats := s.loads(now), s.cfg.Heartbeats.Reports(pod.Key, now)
 	known, asOf = Known(all, beats, since)
+	if now.Sub(since) < firstWord && s.cfg.Heartbeats.AnyWithoutEnvoy(now) {
+		known = false
+	}
 	return int(min(Pod(uid, all, beats), 1<<30)), known && there && !s.overlooked(now) && !s.cfg.Protected(now), asOf
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
 
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
@@ -169,6 +170,22 @@ func TestEnvoysAreBounded(t *testing.T) {
 	if n := len(w.store.nodes); n != 1 {
 		t.Errorf("%d Envoys after the others have expired", n)
 	}
+}
+
+// A router that speaks only the contract may have sent a request a moment ago,
+// to a function that it has not named in a heartbeat yet.
+func TestFirstRequestOfARouterWithoutEnvoyIsWaitedFor(t *testing.T) {
+	w := newWorld(t)
+	p := instance("p", "10.0.0.1")
+	w.add(p)
+	w.store.Reported(stream("a", 1), start.Add(5*time.Second), nil)
+	w.want("without such a router", "p", start, start.Add(5*time.Second), 0, true)
+	other := proto.CloneOf(function)
+	other.Tenant = "other"
+	w.beats.Record(&skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1", Heartbeats: []*skipperpb.Heartbeat{{Function: other}}}, start)
+	w.want("it may have begun one", "p", start, start.Add(5*time.Second), 0, false)
+	w.beat("10.9.0.1", "", start.Add(6*time.Second), on{"p": 1})
+	w.want("it tells of one", "p", start, start.Add(12*time.Second), 1, true)
 }
 
 // What an Envoy beyond the bound has in progress is not known to be nothing.
