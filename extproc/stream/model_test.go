@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ type world struct {
 	*virtual
 	t        *testing.T
 	random   *rand.Rand
-	version  uint64
+	version  atomic.Uint64 // pods are made for several questions at once
 	pods     map[string][]*skipperpb.Instance // by tenant, as pushed last
 	all      []*modelled
 	released []string // what should be
@@ -42,8 +43,8 @@ type world struct {
 
 // podOf makes a fresh pod.
 func (w *world) podOf(f *skipperpb.Function) *skipperpb.Instance {
-	w.version++
-	return instance(f, int(w.version), w.version)
+	v := w.version.Add(1)
+	return instance(f, int(v), v)
 }
 
 func (w *world) functions() []*skipperpb.Function {
@@ -207,8 +208,7 @@ func (w *world) push() {
 		pods = append(pods, w.podOf(f))
 	}
 	w.pods[f.GetTenant()] = pods
-	w.version++
-	w.fillWith(f, w.version, pods)
+	w.fillWith(f, w.version.Add(1), pods)
 }
 
 // check compares the counts and the released pods with the model.
