@@ -34,7 +34,7 @@ type world struct {
 	*virtual
 	t        *testing.T
 	random   *rand.Rand
-	version  atomic.Uint64 // pods are made for several questions at once
+	version  atomic.Uint64                    // pods are made for several questions at once
 	pods     map[string][]*skipperpb.Instance // by tenant, as pushed last
 	all      []*modelled
 	released []string // what should be
