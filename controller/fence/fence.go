@@ -22,7 +22,8 @@ type Question struct {
 	// Owners are all pods that have the address and have not finished.
 	Owners []Owner
 	// Withdrawn are the pods that had the address while they were claimed, and
-	// of which somebody may not know yet that they have left routing.
+	// of which somebody may not know yet that they have left routing, or has heard
+	// it so lately that a request may still be under way.
 	Withdrawn []string // UIDs
 	// Complete says that Withdrawn leaves nobody out.
 	Complete bool
@@ -65,7 +66,7 @@ const (
 func Decide(q Question) Decision {
 	for _, uid := range q.Withdrawn {
 		if uid != q.UID {
-			return no(CauseWithdrawn, "address %s was that of pod %s, and not every extproc is known to have forgotten it", q.Addr, uid)
+			return no(CauseWithdrawn, "address %s was that of pod %s, and not every extproc is known to have forgotten it, and to have sent nothing there lately", q.Addr, uid)
 		}
 	}
 	for _, o := range q.Owners {

@@ -17,6 +17,12 @@ const notice = 20 * time.Second
 // replica that is still asking about it does not open it anew.
 const lingers = time.Minute
 
+// underWay is how long a request may take from extproc, which sent it to a pod
+// just before it heard of the pod's end, to the address: Envoy connects for 1 s
+// (xds/resource), and a connection that it begins to a pod that is gone may be
+// taken by the next one there.
+const underWay = 3 * time.Second
+
 // book is what one replica knows. It has no lock, clock or I/O.
 type book struct {
 	staleness time.Duration // of tables, with notice

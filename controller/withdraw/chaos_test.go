@@ -46,7 +46,7 @@ func (w *model) live() {
 	}
 	w.settled()
 	w.t.Logf("%d claims, %d refusals", w.claims, w.refused)
-	if w.claims < 50 || w.refused < 100 {
+	if w.claims < 50 || w.refused < 20 {
 		w.t.Errorf("%d claims and %d refusals show nothing", w.claims, w.refused)
 	}
 }

@@ -150,7 +150,7 @@ func (b *book) forgettable(r *record, now time.Time) bool {
 		}
 	}
 	if !r.seen && !r.listed {
-		return true // adopted, and whoever asked has stopped
+		return now.Sub(r.since) >= underWay // adopted, and whoever asked has stopped
 	}
 	if !r.closed || now.Sub(r.closedAt) < lingers {
 		return false
@@ -180,7 +180,7 @@ func (b *book) decide(p *pool.Pod, now time.Time) fence.Decision {
 	}
 	q := fence.Question{
 		UID: p.UID, Namespace: p.Namespace, Addr: addr, StartedAt: p.StartedAt,
-		Complete: complete, Owners: s.listed(), Withdrawn: s.withdrawn(),
+		Complete: complete, Owners: s.listed(), Withdrawn: s.withdrawn(now),
 	}
 	switch {
 	case complete:
@@ -225,13 +225,14 @@ func (s *site) listed() []fence.Owner {
 	return out
 }
 
-func (s *site) withdrawn() []string {
+// withdrawn are the former owners whom requests may still be on their way to.
+func (s *site) withdrawn(now time.Time) []string {
 	if s == nil {
 		return nil
 	}
 	var out []string
 	for uid, r := range s.records {
-		if !r.closed {
+		if !r.closed || now.Sub(r.closedAt) < underWay {
 			out = append(out, uid)
 		}
 	}

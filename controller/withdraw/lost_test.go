@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/pool"
+	"skipper/proto/fn"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -68,5 +69,22 @@ func TestSuccessorEndsOnlyWhoIsAway(t *testing.T) {
 	}
 	if len(b.lost) != 0 || len(b.envoys) != 1 {
 		t.Errorf("left behind: lost %v, envoys %v", b.lost, b.envoys)
+	}
+}
+
+// A request that was sent to a pod just before everybody had forgotten it may be under way to the next one there.
+func TestAddressRestsAfterItsPodIsForgotten(t *testing.T) {
+	for after, want := range map[time.Duration]bool{-1: false, 0: false, underWay - 1: false, underWay: true} {
+		b := newBook(5*time.Minute, noon.Add(-time.Hour))
+		p := fresh()
+		r := b.open("former", p.Addr(), fn.Key{Namespace: "prod", Deployment: "echo", Tenant: "t1"}, 1, noon)
+		b.see(r)
+		if after >= 0 {
+			r.closed, r.closedAt = true, noon
+		}
+		b.forget(noon.Add(after))
+		if d := b.decide(p, noon.Add(after)); d.Allowed != want {
+			t.Errorf("%s after: allowed %v (%s), want %v", after, d.Allowed, d.Reason, want)
+		}
 	}
 }
