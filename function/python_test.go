@@ -42,7 +42,7 @@ func TestPythonExample(t *testing.T) {
 func TestPythonExampleChecksTheToken(t *testing.T) {
 	dir := t.TempDir()
 	keyFile := filepath.Join(dir, "public.pem")
-	writeKeys(t, keyFile, public(key(1)))
+	writeKeys(t, keyFile, public(key(3)), public(key(1)))
 	pod := startPython(t, "SKIPPER_PUBLIC_KEY_FILE="+keyFile, "SKIPPER_STATE_FILE="+filepath.Join(dir, "assignment.json"))
 	defer pod.stop(t)
 	forged := pythonAssignment(t, "a", podUID)

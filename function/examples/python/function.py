@@ -4,7 +4,7 @@
 Only the check of the token's signature needs more than the standard library: a PASETO library, here pyseto
 (pip install pyseto). Without it, and without SKIPPER_INSECURE_ACCEPT_ANY_TOKEN=1, every assignment is refused.
 
-From the environment: POD_NAME and POD_UID (downward API), SKIPPER_PUBLIC_KEY_FILE (one PEM key), PORT (8080),
+From the environment: POD_NAME and POD_UID (downward API), SKIPPER_PUBLIC_KEY_FILE (PEM keys, any of which may have signed), PORT (8080),
 STOP_DELAY (3 s), and SKIPPER_STATE_FILE, on an emptyDir: it outlives a restart of the container, and not the pod.
 """
 
@@ -36,9 +36,10 @@ def signed_claims(token):
         return json.loads(base64.urlsafe_b64decode(token.removeprefix("v2.public.") + "==")[:-64])
     import pyseto
 
-    with open(os.environ["SKIPPER_PUBLIC_KEY_FILE"], "rb") as file:
-        key = pyseto.Key.new(version=2, purpose="public", key=file.read())
-    return json.loads(pyseto.decode(key, token).payload)
+    with open(os.environ["SKIPPER_PUBLIC_KEY_FILE"], encoding="ascii") as file:
+        pems = [pem + "-----END PUBLIC KEY-----\n" for pem in file.read().split("-----END PUBLIC KEY-----")[:-1]]
+    keys = [pyseto.Key.new(version=2, purpose="public", key=pem.strip().encode()) for pem in pems]
+    return json.loads(pyseto.decode(keys, token).payload)
 
 
 def check(claims, text):
