@@ -90,8 +90,15 @@ func (w *world) ownGateway(t *testing.T) *corev1.Pod {
 	}
 	name := pod.Name
 	afterwards(t, "remove gateway "+name, func(ctx context.Context) error {
-		now := int64(0)
-		return ignore(pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now}), apierrors.IsNotFound)
+		// In good order, so that its extproc says goodbye. Else a controller that starts soon after, and has no other
+		// to ask, lets new pods wait until that one's table has expired.
+		if err := ignore(pods.Delete(ctx, name, metav1.DeleteOptions{}), apierrors.IsNotFound); err != nil {
+			return err
+		}
+		return poll(ctx, func() bool {
+			_, err := pods.Get(ctx, name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err)
+		})
 	})
 	eventually(t, "gateway "+name, func() (bool, string) {
 		if pod, err = pods.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
