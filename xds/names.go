@@ -68,6 +68,12 @@ func ShardClusterOf(p Protocol, uid string, shards int) string {
 	return ClusterName(p, ShardOf(uid, shards))
 }
 
+// ExtprocPrefix stands before the router id in the xDS node id of an extproc.
+const ExtprocPrefix = "extproc/"
+
+// ExtprocNode is the xDS node id of the extproc with the router id.
+func ExtprocNode(routerID string) string { return ExtprocPrefix + routerID }
+
 // InstancesName is the resource name of a function's instances.
 func InstancesName(k fn.Key) string { return k.String() }
 

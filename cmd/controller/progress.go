@@ -18,6 +18,7 @@ import (
 	"skipper/controller/withdraw"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
+	"skipper/xds"
 )
 
 // buildProgress makes what follows pods that have left routing until everybody
@@ -123,7 +124,7 @@ func (f farewells) Heartbeat(r *skipperpb.HeartbeatRequest) {
 func (p *process) saidGoodbye(routerID, envoyNode string) {
 	p.loads.Goodbye(envoyNode, time.Now())
 	p.tracker.Goodbye(routerID)
-	p.leases.Goodbye(withdraw.NodeOf(routerID))
+	p.leases.Goodbye(xds.ExtprocNode(routerID))
 }
 
 func (p *process) serves(routerID, envoyNode string) {

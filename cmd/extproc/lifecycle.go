@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
-	"time"
 
 	"skipper/extproc/drain"
 )
@@ -31,14 +29,5 @@ func listenLifecycle(ctx context.Context, cfg *config) (net.Listener, error) {
 func (p *process) serveLifecycle(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.Handle("/drain", drain.New(p.cfg.envoyAdmin, p.log.Named("drain")))
-	s := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer unhook()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve preStop hooks: %w", err)
-	}
-	return nil
+	return serveHTTP(ctx, l, mux, "preStop hooks")
 }

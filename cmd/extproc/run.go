@@ -19,6 +19,7 @@ import (
 
 	skipperpb "skipper/proto"
 	"skipper/proto/identity"
+	"skipper/xds"
 	"skipper/xds/client"
 
 	"skipper/extproc/controller"
@@ -137,7 +138,7 @@ func (p *process) pushed(fi *skipperpb.FunctionInstances) { p.table.Push(fi, tim
 
 // node is how the controllers know this subscriber.
 func node(cfg *config, id string) *corev3.Node {
-	n := &corev3.Node{Id: "extproc/" + id, Cluster: "skipper-extproc", UserAgentName: "skipper-extproc"}
+	n := &corev3.Node{Id: xds.ExtprocNode(id), Cluster: "skipper-extproc", UserAgentName: "skipper-extproc"}
 	if cfg.zone != "" {
 		n.Locality = &corev3.Locality{Zone: cfg.zone}
 	}

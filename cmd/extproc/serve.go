@@ -83,11 +83,19 @@ func (p *process) serveWeb(ctx context.Context, ln net.Listener) error {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n") // a client that left needs no answer
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	return serveHTTP(ctx, ln, mux, "/metrics")
+}
+
+// serveHTTP serves until ctx ends, and ends the requests with it.
+func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, what string) error {
+	s := &http.Server{
+		Handler: h, ReadHeaderTimeout: 5 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer unhook()
 	if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve /metrics: %w", err)
+		return fmt.Errorf("serve %s: %w", what, err)
 	}
 	return nil
 }

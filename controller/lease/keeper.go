@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
+	"skipper/xds"
 	"skipper/xds/server"
 )
 
@@ -265,7 +266,7 @@ func empty(all []server.Subscriber, node string) bool {
 func connectedNow(all []server.Subscriber, fresh, now time.Time) map[string]State {
 	out := map[string]State{}
 	for _, s := range all {
-		if s.Type != "instances" || s.Names == 0 || !strings.HasPrefix(s.Node, "extproc/") {
+		if s.Type != "instances" || s.Names == 0 || !strings.HasPrefix(s.Node, xds.ExtprocPrefix) {
 			continue
 		}
 		at := s.QuietAt

@@ -9,6 +9,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"skipper/xds"
 )
 
 // Label is on the Lease of every extproc.
@@ -28,7 +30,7 @@ const namePrefix = "skipper-extproc-"
 func nameOf(node string) string {
 	_, id, _ := strings.Cut(node, "/")
 	name := namePrefix + id
-	if len(validation.IsDNS1123Subdomain(name)) == 0 && node == "extproc/"+id {
+	if len(validation.IsDNS1123Subdomain(name)) == 0 && node == xds.ExtprocNode(id) {
 		return name
 	}
 	sum := sha256.Sum256([]byte(node))

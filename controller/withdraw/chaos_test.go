@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"skipper/controller/pool"
+	"skipper/xds"
 )
 
 const (
@@ -35,7 +36,7 @@ func (w *model) live() {
 		w.startReplica()
 	}
 	for i := range 5 {
-		w.extprocs = append(w.extprocs, newModelExtproc(NodeOf(fmt.Sprint("e", i))))
+		w.extprocs = append(w.extprocs, newModelExtproc(xds.ExtprocNode(fmt.Sprint("e", i))))
 	}
 	for range modelRounds {
 		w.round(true)
@@ -133,7 +134,7 @@ func (w *model) killExtproc(now time.Time) {
 	}
 	e.dead, e.cut = true, now
 	w.made++
-	w.extprocs = append(w.extprocs, newModelExtproc(NodeOf(fmt.Sprint("e", w.made))))
+	w.extprocs = append(w.extprocs, newModelExtproc(xds.ExtprocNode(fmt.Sprint("e", w.made))))
 }
 
 func (w *model) farewell(now time.Time) {
@@ -144,12 +145,12 @@ func (w *model) farewell(now time.Time) {
 	}
 	e.dead = true
 	for _, r := range w.replicas {
-		r.tracker.Goodbye(e.node[len(nodePrefix):])
+		r.tracker.Goodbye(e.node[len(xds.ExtprocPrefix):])
 	}
 	delete(w.leases, e.node)
 	e.at.server.leave(e.stream, now)
 	w.made++
-	w.extprocs[i] = newModelExtproc(NodeOf(fmt.Sprint("e", w.made)))
+	w.extprocs[i] = newModelExtproc(xds.ExtprocNode(fmt.Sprint("e", w.made)))
 }
 
 func (w *model) killReplica(now time.Time) {

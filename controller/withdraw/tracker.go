@@ -137,7 +137,7 @@ func (t *Tracker) Observer() server.Observer {
 func (t *Tracker) Goodbye(routerID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.book.goodbye(NodeOf(routerID), time.Now())
+	t.book.goodbye(xds.ExtprocNode(routerID), time.Now())
 	remind(t.wake)
 }
 
@@ -151,9 +151,9 @@ func (t *Tracker) Serves(routerID, envoy string) (ended []string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ended = t.book.serve(NodeOf(routerID), envoy, time.Now())
+	ended = t.book.serve(xds.ExtprocNode(routerID), envoy, time.Now())
 	if len(ended) > 0 {
-		t.log.Info("extprocs ended: another one serves their Envoy", zap.Strings("nodes", ended), zap.String("envoy", envoy), zap.String("by", NodeOf(routerID)))
+		t.log.Info("extprocs ended: another one serves their Envoy", zap.Strings("nodes", ended), zap.String("envoy", envoy), zap.String("by", xds.ExtprocNode(routerID)))
 		remind(t.wake)
 	}
 	return ended
@@ -165,12 +165,6 @@ func (t *Tracker) EnvoyOf(node string) string {
 	defer t.mu.Unlock()
 	return t.book.envoys[node]
 }
-
-// nodePrefix stands before the router id of an extproc in its node id.
-const nodePrefix = "extproc/"
-
-// NodeOf is the node id of the extproc with the router id.
-func NodeOf(routerID string) string { return nodePrefix + routerID }
 
 // Past is an extproc that was there before this controller.
 type Past struct {
