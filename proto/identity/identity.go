@@ -56,6 +56,16 @@ func Open(o Options) (*Identity, error) {
 	return i, nil
 }
 
+// FromPEM is an identity that stays what the texts say: for a process that was
+// given them otherwise than in files, and for a short time. Run has no use.
+func FromPEM(role Role, cert, key, ca []byte) (*Identity, error) {
+	i := &Identity{opts: Options{Role: role, Logger: zap.NewNop()}, metrics: newMetrics(nil)}
+	if _, err := i.take(contents{cert, key, ca}); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
 // Run reads the files again and again until ctx ends. Files that cannot be used
 // are said in the log once and counted, and change nothing.
 func (i *Identity) Run(ctx context.Context) error {
@@ -99,6 +109,10 @@ func (i *Identity) reload() (changed bool, err error) {
 	if err != nil || c.equal(i.seen) {
 		return false, err
 	}
+	return i.take(c)
+}
+
+func (i *Identity) take(c contents) (changed bool, err error) {
 	m, err := c.parse()
 	if err != nil {
 		return false, err

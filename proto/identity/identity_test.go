@@ -306,3 +306,24 @@ func TestSwappedFolderIsNoticed(t *testing.T) {
 	}
 	until(t, logs, tookOver)
 }
+
+func TestFromPEMIsAsGoodAsFiles(t *testing.T) {
+	a := authority(t)
+	pair, err := a.Issue(request(identity.Operator), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := identity.FromPEM(identity.Operator, pair.Cert, pair.Key, a.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(i.Expires()); left <= 0 {
+		t.Errorf("ends in %v", left)
+	}
+	if _, err := identity.FromPEM(identity.Envoy, pair.Cert, pair.Key, a.Cert); !errors.Is(err, identity.ErrRole) {
+		t.Errorf("another role: %v", err)
+	}
+	if _, err := identity.FromPEM(identity.Operator, pair.Cert, nil, a.Cert); err == nil {
+		t.Error("no key: no error")
+	}
+}
