@@ -47,7 +47,7 @@ func newCommand() *cobra.Command {
 		s.verb("deploy", "Build the images, apply the manifests, wait, and print a first request", s.deploy, nil),
 		s.verb("status", "Say how each component of the node is", s.status, nil),
 		s.verb("kubeconfig", "Print the path of the node's kubeconfig", s.kubeconfig, nil),
-		s.verb("envoy", "Print the path of the Envoy program, fetching it if needed", s.envoy, nil),
+		s.verb("envoy", "Print the path of the Envoy program, fetching it if needed", s.envoy, s.envoyFlags),
 	)
 	return root
 }

@@ -26,6 +26,8 @@ type settings struct {
 	imageTag    string
 	overlay     string
 	skipDeploy  bool
+
+	envoyVersion string
 }
 
 // tools is what the verbs work with.

@@ -162,7 +162,7 @@ func (t *tools) importImages(ctx context.Context, specs []image.Spec, refs map[s
 }
 
 func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spec, error) {
-	envoy, err := t.builder.Envoy(ctx)
+	envoy, err := t.builder.Envoy(ctx, "")
 	if err != nil {
 		return nil, err
 	}

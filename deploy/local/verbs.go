@@ -215,12 +215,16 @@ func (s *settings) kubeconfig(context.Context) error {
 	return nil
 }
 
+func (s *settings) envoyFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.envoyVersion, "version", "", "one of the versions that parts/envoy pins, to test against (default: the one that is deployed)")
+}
+
 func (s *settings) envoy(ctx context.Context) error {
 	t, err := s.tools()
 	if err != nil {
 		return err
 	}
-	path, err := t.builder.Envoy(ctx)
+	path, err := t.builder.Envoy(ctx, s.envoyVersion)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (b Builder) All(ctx context.Context) (Binaries, error) {
 			return nil, err
 		}
 	}
-	envoy, err := b.Envoy(ctx)
+	envoy, err := b.Envoy(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,11 @@ func (b Builder) Missing(ctx context.Context) (parts []Part, envoy bool, err err
 			parts = append(parts, p)
 		}
 	}
-	a, err := b.envoyArtefact()
+	w, err := b.wheel("")
+	if err != nil {
+		return nil, false, err
+	}
+	a, err := w.artefact()
 	if err != nil {
 		return nil, false, err
 	}
