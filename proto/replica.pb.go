@@ -513,11 +513,103 @@ func (x *ShareProgressResponse) GetAway() []string {
 	return nil
 }
 
+type ReportStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the caller of GetClusterState asked for.
+	Question      *GetClusterStateRequest `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStateRequest) Reset() {
+	*x = ReportStateRequest{}
+	mi := &file_replica_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStateRequest) ProtoMessage() {}
+
+func (x *ReportStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStateRequest.ProtoReflect.Descriptor instead.
+func (*ReportStateRequest) Descriptor() ([]byte, []int) {
+	return file_replica_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ReportStateRequest) GetQuestion() *GetClusterStateRequest {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+// ReportStateResponse is a part of the answer: the parts' lists follow one
+// another. Supervisors are those of the functions that the receiver is
+// responsible for.
+type ReportStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Part          *ClusterState          `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportStateResponse) Reset() {
+	*x = ReportStateResponse{}
+	mi := &file_replica_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportStateResponse) ProtoMessage() {}
+
+func (x *ReportStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_replica_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportStateResponse.ProtoReflect.Descriptor instead.
+func (*ReportStateResponse) Descriptor() ([]byte, []int) {
+	return file_replica_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ReportStateResponse) GetPart() *ClusterState {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
 var File_replica_proto protoreflect.FileDescriptor
 
 const file_replica_proto_rawDesc = "" +
 	"\n" +
-	"\rreplica.proto\x12\askipper\x1a\x1egoogle/protobuf/duration.proto\"\xeb\x01\n" +
+	"\rreplica.proto\x12\askipper\x1a\x1egoogle/protobuf/duration.proto\x1a\rskipper.proto\"\xeb\x01\n" +
 	"\tEnvoyLoad\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12+\n" +
@@ -555,10 +647,15 @@ const file_replica_proto_rawDesc = "" +
 	"\amembers\x18\b \x03(\tR\amembers\"E\n" +
 	"\x15ShareProgressResponse\x12\x18\n" +
 	"\awaiting\x18\x01 \x03(\tR\awaiting\x12\x12\n" +
-	"\x04away\x18\x02 \x03(\tR\x04away2\xa4\x01\n" +
+	"\x04away\x18\x02 \x03(\tR\x04away\"Q\n" +
+	"\x12ReportStateRequest\x12;\n" +
+	"\bquestion\x18\x01 \x01(\v2\x1f.skipper.GetClusterStateRequestR\bquestion\"@\n" +
+	"\x13ReportStateResponse\x12)\n" +
+	"\x04part\x18\x01 \x01(\v2\x15.skipper.ClusterStateR\x04part2\xf0\x01\n" +
 	"\x0eReplicaService\x12B\n" +
 	"\tShareLoad\x12\x19.skipper.ShareLoadRequest\x1a\x1a.skipper.ShareLoadResponse\x12N\n" +
-	"\rShareProgress\x12\x1d.skipper.ShareProgressRequest\x1a\x1e.skipper.ShareProgressResponseB\x19Z\x17skipper/proto;skipperpbb\x06proto3"
+	"\rShareProgress\x12\x1d.skipper.ShareProgressRequest\x1a\x1e.skipper.ShareProgressResponse\x12J\n" +
+	"\vReportState\x12\x1b.skipper.ReportStateRequest\x1a\x1c.skipper.ReportStateResponse0\x01B\x19Z\x17skipper/proto;skipperpbb\x06proto3"
 
 var (
 	file_replica_proto_rawDescOnce sync.Once
@@ -572,34 +669,42 @@ func file_replica_proto_rawDescGZIP() []byte {
 	return file_replica_proto_rawDescData
 }
 
-var file_replica_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_replica_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_replica_proto_goTypes = []any{
-	(*EnvoyLoad)(nil),             // 0: skipper.EnvoyLoad
-	(*ShareLoadRequest)(nil),      // 1: skipper.ShareLoadRequest
-	(*ShareLoadResponse)(nil),     // 2: skipper.ShareLoadResponse
-	(*Withdrawal)(nil),            // 3: skipper.Withdrawal
-	(*LostSubscriber)(nil),        // 4: skipper.LostSubscriber
-	(*ShareProgressRequest)(nil),  // 5: skipper.ShareProgressRequest
-	(*ShareProgressResponse)(nil), // 6: skipper.ShareProgressResponse
-	nil,                           // 7: skipper.EnvoyLoad.InFlightEntry
-	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
+	(*EnvoyLoad)(nil),              // 0: skipper.EnvoyLoad
+	(*ShareLoadRequest)(nil),       // 1: skipper.ShareLoadRequest
+	(*ShareLoadResponse)(nil),      // 2: skipper.ShareLoadResponse
+	(*Withdrawal)(nil),             // 3: skipper.Withdrawal
+	(*LostSubscriber)(nil),         // 4: skipper.LostSubscriber
+	(*ShareProgressRequest)(nil),   // 5: skipper.ShareProgressRequest
+	(*ShareProgressResponse)(nil),  // 6: skipper.ShareProgressResponse
+	(*ReportStateRequest)(nil),     // 7: skipper.ReportStateRequest
+	(*ReportStateResponse)(nil),    // 8: skipper.ReportStateResponse
+	nil,                            // 9: skipper.EnvoyLoad.InFlightEntry
+	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
+	(*GetClusterStateRequest)(nil), // 11: skipper.GetClusterStateRequest
+	(*ClusterState)(nil),           // 12: skipper.ClusterState
 }
 var file_replica_proto_depIdxs = []int32{
-	8, // 0: skipper.EnvoyLoad.age:type_name -> google.protobuf.Duration
-	7, // 1: skipper.EnvoyLoad.in_flight:type_name -> skipper.EnvoyLoad.InFlightEntry
-	0, // 2: skipper.ShareLoadRequest.envoys:type_name -> skipper.EnvoyLoad
-	8, // 3: skipper.LostSubscriber.age:type_name -> google.protobuf.Duration
-	3, // 4: skipper.ShareProgressRequest.withdrawals:type_name -> skipper.Withdrawal
-	4, // 5: skipper.ShareProgressRequest.lost:type_name -> skipper.LostSubscriber
-	1, // 6: skipper.ReplicaService.ShareLoad:input_type -> skipper.ShareLoadRequest
-	5, // 7: skipper.ReplicaService.ShareProgress:input_type -> skipper.ShareProgressRequest
-	2, // 8: skipper.ReplicaService.ShareLoad:output_type -> skipper.ShareLoadResponse
-	6, // 9: skipper.ReplicaService.ShareProgress:output_type -> skipper.ShareProgressResponse
-	8, // [8:10] is the sub-list for method output_type
-	6, // [6:8] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	10, // 0: skipper.EnvoyLoad.age:type_name -> google.protobuf.Duration
+	9,  // 1: skipper.EnvoyLoad.in_flight:type_name -> skipper.EnvoyLoad.InFlightEntry
+	0,  // 2: skipper.ShareLoadRequest.envoys:type_name -> skipper.EnvoyLoad
+	10, // 3: skipper.LostSubscriber.age:type_name -> google.protobuf.Duration
+	3,  // 4: skipper.ShareProgressRequest.withdrawals:type_name -> skipper.Withdrawal
+	4,  // 5: skipper.ShareProgressRequest.lost:type_name -> skipper.LostSubscriber
+	11, // 6: skipper.ReportStateRequest.question:type_name -> skipper.GetClusterStateRequest
+	12, // 7: skipper.ReportStateResponse.part:type_name -> skipper.ClusterState
+	1,  // 8: skipper.ReplicaService.ShareLoad:input_type -> skipper.ShareLoadRequest
+	5,  // 9: skipper.ReplicaService.ShareProgress:input_type -> skipper.ShareProgressRequest
+	7,  // 10: skipper.ReplicaService.ReportState:input_type -> skipper.ReportStateRequest
+	2,  // 11: skipper.ReplicaService.ShareLoad:output_type -> skipper.ShareLoadResponse
+	6,  // 12: skipper.ReplicaService.ShareProgress:output_type -> skipper.ShareProgressResponse
+	8,  // 13: skipper.ReplicaService.ReportState:output_type -> skipper.ReportStateResponse
+	11, // [11:14] is the sub-list for method output_type
+	8,  // [8:11] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_replica_proto_init() }
@@ -607,13 +712,14 @@ func file_replica_proto_init() {
 	if File_replica_proto != nil {
 		return
 	}
+	file_skipper_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_replica_proto_rawDesc), len(file_replica_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ReplicaService_ShareLoad_FullMethodName     = "/skipper.ReplicaService/ShareLoad"
 	ReplicaService_ShareProgress_FullMethodName = "/skipper.ReplicaService/ShareProgress"
+	ReplicaService_ReportState_FullMethodName   = "/skipper.ReplicaService/ReportState"
 )
 
 // ReplicaServiceClient is the client API for ReplicaService service.
@@ -38,6 +39,9 @@ type ReplicaServiceClient interface {
 	ShareLoad(ctx context.Context, in *ShareLoadRequest, opts ...grpc.CallOption) (*ShareLoadResponse, error)
 	// ShareProgress tells how far the sender's informers and its subscribers are.
 	ShareProgress(ctx context.Context, in *ShareProgressRequest, opts ...grpc.CallOption) (*ShareProgressResponse, error)
+	// ReportState is the sender's question for what the receiver alone knows, or
+	// knows best, of the cluster's state.
+	ReportState(ctx context.Context, in *ReportStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReportStateResponse], error)
 }
 
 type replicaServiceClient struct {
@@ -68,6 +72,25 @@ func (c *replicaServiceClient) ShareProgress(ctx context.Context, in *ShareProgr
 	return out, nil
 }
 
+func (c *replicaServiceClient) ReportState(ctx context.Context, in *ReportStateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReportStateResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ReplicaService_ServiceDesc.Streams[0], ReplicaService_ReportState_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ReportStateRequest, ReportStateResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ReplicaService_ReportStateClient = grpc.ServerStreamingClient[ReportStateResponse]
+
 // ReplicaServiceServer is the server API for ReplicaService service.
 // All implementations must embed UnimplementedReplicaServiceServer
 // for forward compatibility.
@@ -79,6 +102,9 @@ type ReplicaServiceServer interface {
 	ShareLoad(context.Context, *ShareLoadRequest) (*ShareLoadResponse, error)
 	// ShareProgress tells how far the sender's informers and its subscribers are.
 	ShareProgress(context.Context, *ShareProgressRequest) (*ShareProgressResponse, error)
+	// ReportState is the sender's question for what the receiver alone knows, or
+	// knows best, of the cluster's state.
+	ReportState(*ReportStateRequest, grpc.ServerStreamingServer[ReportStateResponse]) error
 	mustEmbedUnimplementedReplicaServiceServer()
 }
 
@@ -94,6 +120,9 @@ func (UnimplementedReplicaServiceServer) ShareLoad(context.Context, *ShareLoadRe
 }
 func (UnimplementedReplicaServiceServer) ShareProgress(context.Context, *ShareProgressRequest) (*ShareProgressResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ShareProgress not implemented")
+}
+func (UnimplementedReplicaServiceServer) ReportState(*ReportStateRequest, grpc.ServerStreamingServer[ReportStateResponse]) error {
+	return status.Error(codes.Unimplemented, "method ReportState not implemented")
 }
 func (UnimplementedReplicaServiceServer) mustEmbedUnimplementedReplicaServiceServer() {}
 func (UnimplementedReplicaServiceServer) testEmbeddedByValue()                        {}
@@ -152,6 +181,17 @@ func _ReplicaService_ShareProgress_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ReplicaService_ReportState_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ReportStateRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ReplicaServiceServer).ReportState(m, &grpc.GenericServerStream[ReportStateRequest, ReportStateResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ReplicaService_ReportStateServer = grpc.ServerStreamingServer[ReportStateResponse]
+
 // ReplicaService_ServiceDesc is the grpc.ServiceDesc for ReplicaService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -168,6 +208,12 @@ var ReplicaService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ReplicaService_ShareProgress_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "ReportState",
+			Handler:       _ReplicaService_ReportState_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "replica.proto",
 }

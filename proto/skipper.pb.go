@@ -14,6 +14,7 @@ package skipperpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -26,6 +27,68 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// InstanceState is a step of a pod's life.
+type InstanceState int32
+
+const (
+	InstanceState_INSTANCE_STATE_UNSPECIFIED InstanceState = 0
+	// Waits in its pool.
+	InstanceState_INSTANCE_STATE_UNASSIGNED InstanceState = 1
+	// Claimed, has not accepted the assignment yet, or not again after a restart.
+	InstanceState_INSTANCE_STATE_ASSIGNED InstanceState = 2
+	InstanceState_INSTANCE_STATE_READY    InstanceState = 3
+	// Gets no new requests and is deleted when it has none left.
+	InstanceState_INSTANCE_STATE_DRAINING    InstanceState = 4
+	InstanceState_INSTANCE_STATE_TERMINATING InstanceState = 5
+)
+
+// Enum value maps for InstanceState.
+var (
+	InstanceState_name = map[int32]string{
+		0: "INSTANCE_STATE_UNSPECIFIED",
+		1: "INSTANCE_STATE_UNASSIGNED",
+		2: "INSTANCE_STATE_ASSIGNED",
+		3: "INSTANCE_STATE_READY",
+		4: "INSTANCE_STATE_DRAINING",
+		5: "INSTANCE_STATE_TERMINATING",
+	}
+	InstanceState_value = map[string]int32{
+		"INSTANCE_STATE_UNSPECIFIED": 0,
+		"INSTANCE_STATE_UNASSIGNED":  1,
+		"INSTANCE_STATE_ASSIGNED":    2,
+		"INSTANCE_STATE_READY":       3,
+		"INSTANCE_STATE_DRAINING":    4,
+		"INSTANCE_STATE_TERMINATING": 5,
+	}
+)
+
+func (x InstanceState) Enum() *InstanceState {
+	p := new(InstanceState)
+	*p = x
+	return p
+}
+
+func (x InstanceState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (InstanceState) Descriptor() protoreflect.EnumDescriptor {
+	return file_skipper_proto_enumTypes[0].Descriptor()
+}
+
+func (InstanceState) Type() protoreflect.EnumType {
+	return &file_skipper_proto_enumTypes[0]
+}
+
+func (x InstanceState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use InstanceState.Descriptor instead.
+func (InstanceState) EnumDescriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{0}
+}
 
 type ScaleReason int32
 
@@ -69,11 +132,11 @@ func (x ScaleReason) String() string {
 }
 
 func (ScaleReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_skipper_proto_enumTypes[0].Descriptor()
+	return file_skipper_proto_enumTypes[1].Descriptor()
 }
 
 func (ScaleReason) Type() protoreflect.EnumType {
-	return &file_skipper_proto_enumTypes[0]
+	return &file_skipper_proto_enumTypes[1]
 }
 
 func (x ScaleReason) Number() protoreflect.EnumNumber {
@@ -82,7 +145,7 @@ func (x ScaleReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ScaleReason.Descriptor instead.
 func (ScaleReason) EnumDescriptor() ([]byte, []int) {
-	return file_skipper_proto_rawDescGZIP(), []int{0}
+	return file_skipper_proto_rawDescGZIP(), []int{1}
 }
 
 type EventType int32
@@ -96,19 +159,31 @@ const (
 	EventType_EVENT_TYPE_STALE_REPLACEMENT      EventType = 5
 	EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT      EventType = 6
 	EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP EventType = 7
+	// A pod refused its assignment, or did not answer, and is deleted.
+	EventType_EVENT_TYPE_ASSIGNMENT_REFUSED EventType = 20
+	// An instance was told to drain.
+	EventType_EVENT_TYPE_POD_DRAINING EventType = 21
+	// A drain was cut: it had not ended within the drain timeout.
+	EventType_EVENT_TYPE_DRAIN_TIMEOUT EventType = 22
+	// Something is set up wrongly outside of Skipper; the message says what to do.
+	EventType_EVENT_TYPE_MISCONFIGURED EventType = 23
 )
 
 // Enum value maps for EventType.
 var (
 	EventType_name = map[int32]string{
-		0: "EVENT_TYPE_UNSPECIFIED",
-		1: "EVENT_TYPE_SCALE_UP",
-		2: "EVENT_TYPE_SCALE_DOWN",
-		3: "EVENT_TYPE_POD_ASSIGNED",
-		4: "EVENT_TYPE_POD_DELETED",
-		5: "EVENT_TYPE_STALE_REPLACEMENT",
-		6: "EVENT_TYPE_HEARTBEAT_TIMEOUT",
-		7: "EVENT_TYPE_STUCK_INSTANCE_CLEANUP",
+		0:  "EVENT_TYPE_UNSPECIFIED",
+		1:  "EVENT_TYPE_SCALE_UP",
+		2:  "EVENT_TYPE_SCALE_DOWN",
+		3:  "EVENT_TYPE_POD_ASSIGNED",
+		4:  "EVENT_TYPE_POD_DELETED",
+		5:  "EVENT_TYPE_STALE_REPLACEMENT",
+		6:  "EVENT_TYPE_HEARTBEAT_TIMEOUT",
+		7:  "EVENT_TYPE_STUCK_INSTANCE_CLEANUP",
+		20: "EVENT_TYPE_ASSIGNMENT_REFUSED",
+		21: "EVENT_TYPE_POD_DRAINING",
+		22: "EVENT_TYPE_DRAIN_TIMEOUT",
+		23: "EVENT_TYPE_MISCONFIGURED",
 	}
 	EventType_value = map[string]int32{
 		"EVENT_TYPE_UNSPECIFIED":            0,
@@ -119,6 +194,10 @@ var (
 		"EVENT_TYPE_STALE_REPLACEMENT":      5,
 		"EVENT_TYPE_HEARTBEAT_TIMEOUT":      6,
 		"EVENT_TYPE_STUCK_INSTANCE_CLEANUP": 7,
+		"EVENT_TYPE_ASSIGNMENT_REFUSED":     20,
+		"EVENT_TYPE_POD_DRAINING":           21,
+		"EVENT_TYPE_DRAIN_TIMEOUT":          22,
+		"EVENT_TYPE_MISCONFIGURED":          23,
 	}
 )
 
@@ -133,11 +212,11 @@ func (x EventType) String() string {
 }
 
 func (EventType) Descriptor() protoreflect.EnumDescriptor {
-	return file_skipper_proto_enumTypes[1].Descriptor()
+	return file_skipper_proto_enumTypes[2].Descriptor()
 }
 
 func (EventType) Type() protoreflect.EnumType {
-	return &file_skipper_proto_enumTypes[1]
+	return &file_skipper_proto_enumTypes[2]
 }
 
 func (x EventType) Number() protoreflect.EnumNumber {
@@ -146,7 +225,7 @@ func (x EventType) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventType.Descriptor instead.
 func (EventType) EnumDescriptor() ([]byte, []int) {
-	return file_skipper_proto_rawDescGZIP(), []int{1}
+	return file_skipper_proto_rawDescGZIP(), []int{2}
 }
 
 type EventSeverity int32
@@ -182,11 +261,11 @@ func (x EventSeverity) String() string {
 }
 
 func (EventSeverity) Descriptor() protoreflect.EnumDescriptor {
-	return file_skipper_proto_enumTypes[2].Descriptor()
+	return file_skipper_proto_enumTypes[3].Descriptor()
 }
 
 func (EventSeverity) Type() protoreflect.EnumType {
-	return &file_skipper_proto_enumTypes[2]
+	return &file_skipper_proto_enumTypes[3]
 }
 
 func (x EventSeverity) Number() protoreflect.EnumNumber {
@@ -195,7 +274,7 @@ func (x EventSeverity) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventSeverity.Descriptor instead.
 func (EventSeverity) EnumDescriptor() ([]byte, []int) {
-	return file_skipper_proto_rawDescGZIP(), []int{2}
+	return file_skipper_proto_rawDescGZIP(), []int{3}
 }
 
 // Scale holds the bounds and targets of a function; a target of 0 means that
@@ -383,7 +462,17 @@ type Instance struct {
 	Cluster string `protobuf:"bytes,21,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// Kubernetes resource version of the pod that this was read from; compared
 	// as a number with FunctionInstances.version.
-	Version       uint64 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`
+	// The rest is set by GetClusterState alone.
+	State InstanceState `protobuf:"varint,23,opt,name=state,proto3,enum=skipper.InstanceState" json:"state,omitempty"`
+	// Since when the instance drains; unset while it does not.
+	DrainingAt *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=draining_at,json=drainingAt,proto3" json:"draining_at,omitempty"`
+	// Requests in progress, by load reports and heartbeats.
+	InFlightRequests uint32 `protobuf:"varint,25,opt,name=in_flight_requests,json=inFlightRequests,proto3" json:"in_flight_requests,omitempty"`
+	// Some router does not say where its requests are: there may be more of them.
+	InFlightUnknown bool `protobuf:"varint,26,opt,name=in_flight_unknown,json=inFlightUnknown,proto3" json:"in_flight_unknown,omitempty"`
+	// What is wrong with the pod and what to do; empty where nothing is.
+	Problem       string `protobuf:"bytes,27,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -493,6 +582,41 @@ func (x *Instance) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Instance) GetState() InstanceState {
+	if x != nil {
+		return x.State
+	}
+	return InstanceState_INSTANCE_STATE_UNSPECIFIED
+}
+
+func (x *Instance) GetDrainingAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DrainingAt
+	}
+	return nil
+}
+
+func (x *Instance) GetInFlightRequests() uint32 {
+	if x != nil {
+		return x.InFlightRequests
+	}
+	return 0
+}
+
+func (x *Instance) GetInFlightUnknown() bool {
+	if x != nil {
+		return x.InFlightUnknown
+	}
+	return false
+}
+
+func (x *Instance) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 type Heartbeat struct {
@@ -674,6 +798,8 @@ func (x *GetInstanceResponse) GetInstance() *Instance {
 	return nil
 }
 
+// HeartbeatRequest without heartbeats says that the router is there, and which
+// Envoy it serves.
 type HeartbeatRequest struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	RouterIp   string                 `protobuf:"bytes,1,opt,name=router_ip,json=routerIp,proto3" json:"router_ip,omitempty"`
@@ -685,7 +811,10 @@ type HeartbeatRequest struct {
 	// Node id of the Envoy that the router serves.
 	EnvoyNodeId string `protobuf:"bytes,21,opt,name=envoy_node_id,json=envoyNodeId,proto3" json:"envoy_node_id,omitempty"`
 	// The router stops now: its heartbeats no longer count.
-	Goodbye       bool `protobuf:"varint,22,opt,name=goodbye,proto3" json:"goodbye,omitempty"`
+	Goodbye bool `protobuf:"varint,22,opt,name=goodbye,proto3" json:"goodbye,omitempty"`
+	// For how long the router process had been running when it sent this; unset
+	// where it does not say. Whoever passes the message on leaves it as it is.
+	RunningFor    *durationpb.Duration `protobuf:"bytes,23,opt,name=running_for,json=runningFor,proto3" json:"running_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,6 +889,13 @@ func (x *HeartbeatRequest) GetGoodbye() bool {
 		return x.Goodbye
 	}
 	return false
+}
+
+func (x *HeartbeatRequest) GetRunningFor() *durationpb.Duration {
+	if x != nil {
+		return x.RunningFor
+	}
+	return nil
 }
 
 type HeartbeatResponse struct {
@@ -982,10 +1118,19 @@ func (*ReleaseInstanceResponse) Descriptor() ([]byte, []int) {
 	return file_skipper_proto_rawDescGZIP(), []int{11}
 }
 
+// GetClusterStateRequest without fields asks for everything, which may be tens
+// of megabytes: set the largest message that the client receives.
 type GetClusterStateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only functions, pools and events of this namespace, deployment or tenant;
+	// empty: of all. Events without a function are left out by any of them.
+	Namespace  string `protobuf:"bytes,20,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Deployment string `protobuf:"bytes,21,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	Tenant     string `protobuf:"bytes,22,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// Leave the supervisors out, which are by far the largest part.
+	WithoutSupervisors bool `protobuf:"varint,23,opt,name=without_supervisors,json=withoutSupervisors,proto3" json:"without_supervisors,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GetClusterStateRequest) Reset() {
@@ -1016,6 +1161,34 @@ func (x *GetClusterStateRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetClusterStateRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterStateRequest) Descriptor() ([]byte, []int) {
 	return file_skipper_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetClusterStateRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetClusterStateRequest) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *GetClusterStateRequest) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *GetClusterStateRequest) GetWithoutSupervisors() bool {
+	if x != nil {
+		return x.WithoutSupervisors
+	}
+	return false
 }
 
 type GetClusterStateResponse struct {
@@ -1063,12 +1236,20 @@ func (x *GetClusterStateResponse) GetClusterState() *ClusterState {
 }
 
 type Event struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Timestamp     *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
-	Function      *Function              `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
-	Type          EventType              `protobuf:"varint,3,opt,name=type,proto3,enum=skipper.EventType" json:"type,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	Severity      EventSeverity          `protobuf:"varint,5,opt,name=severity,proto3,enum=skipper.EventSeverity" json:"severity,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Timestamp *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	Function  *Function              `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`
+	Type      EventType              `protobuf:"varint,3,opt,name=type,proto3,enum=skipper.EventType" json:"type,omitempty"`
+	Message   string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Severity  EventSeverity          `protobuf:"varint,5,opt,name=severity,proto3,enum=skipper.EventSeverity" json:"severity,omitempty"`
+	// Counts the events of one controller since its start, from 1. Together with
+	// controller_ip it identifies the event until that controller restarts.
+	Sequence uint64 `protobuf:"varint,20,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Who tells.
+	ControllerIp string `protobuf:"bytes,21,opt,name=controller_ip,json=controllerIp,proto3" json:"controller_ip,omitempty"`
+	// The pod that it is about; empty where it is about none.
+	InstanceName  string `protobuf:"bytes,22,opt,name=instance_name,json=instanceName,proto3" json:"instance_name,omitempty"`
+	InstanceUid   string `protobuf:"bytes,23,opt,name=instance_uid,json=instanceUid,proto3" json:"instance_uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1317,34 @@ func (x *Event) GetSeverity() EventSeverity {
 		return x.Severity
 	}
 	return EventSeverity_EVENT_SEVERITY_UNSPECIFIED
+}
+
+func (x *Event) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Event) GetControllerIp() string {
+	if x != nil {
+		return x.ControllerIp
+	}
+	return ""
+}
+
+func (x *Event) GetInstanceName() string {
+	if x != nil {
+		return x.InstanceName
+	}
+	return ""
+}
+
+func (x *Event) GetInstanceUid() string {
+	if x != nil {
+		return x.InstanceUid
+	}
+	return ""
 }
 
 type ConfigValue struct {
@@ -1257,8 +1466,16 @@ type SupervisorState struct {
 	RouterHeartbeats        []*HeartbeatState      `protobuf:"bytes,3,rep,name=router_heartbeats,json=routerHeartbeats,proto3" json:"router_heartbeats,omitempty"`
 	ResponsibleControllerIp string                 `protobuf:"bytes,5,opt,name=responsible_controller_ip,json=responsibleControllerIp,proto3" json:"responsible_controller_ip,omitempty"`
 	ActiveReplicaSet        string                 `protobuf:"bytes,7,opt,name=active_replica_set,json=activeReplicaSet,proto3" json:"active_replica_set,omitempty"`
-	unknownFields           protoimpl.UnknownFields
-	sizeCache               protoimpl.SizeCache
+	// The controller whose view this is: the responsible one, or where that does
+	// not answer, the one that was asked.
+	ReportedBy string `protobuf:"bytes,20,opt,name=reported_by,json=reportedBy,proto3" json:"reported_by,omitempty"`
+	// Unset where none was made yet, for oneshots, and where reported_by is not
+	// responsible.
+	Decision *ScaleDecision `protobuf:"bytes,21,opt,name=decision,proto3" json:"decision,omitempty"`
+	// Requests in progress on all instances, and waiting for one.
+	InFlightRequests uint64 `protobuf:"varint,22,opt,name=in_flight_requests,json=inFlightRequests,proto3" json:"in_flight_requests,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *SupervisorState) Reset() {
@@ -1326,6 +1543,645 @@ func (x *SupervisorState) GetActiveReplicaSet() string {
 	return ""
 }
 
+func (x *SupervisorState) GetReportedBy() string {
+	if x != nil {
+		return x.ReportedBy
+	}
+	return ""
+}
+
+func (x *SupervisorState) GetDecision() *ScaleDecision {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *SupervisorState) GetInFlightRequests() uint64 {
+	if x != nil {
+		return x.InFlightRequests
+	}
+	return 0
+}
+
+// ScaleDecision is how many instances a function should have, and why.
+type ScaleDecision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the metrics ask for, before any bound.
+	UnclampedInstances uint32 `protobuf:"varint,1,opt,name=unclamped_instances,json=unclampedInstances,proto3" json:"unclamped_instances,omitempty"`
+	// That, within the function's bounds.
+	RecommendedInstances uint32 `protobuf:"varint,2,opt,name=recommended_instances,json=recommendedInstances,proto3" json:"recommended_instances,omitempty"`
+	// That, after stabilisation: what the controller brings about.
+	DesiredInstances uint32      `protobuf:"varint,3,opt,name=desired_instances,json=desiredInstances,proto3" json:"desired_instances,omitempty"`
+	Reason           ScaleReason `protobuf:"varint,4,opt,name=reason,proto3,enum=skipper.ScaleReason" json:"reason,omitempty"`
+	// The rule that decided, with its numbers.
+	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	DecidedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=decided_at,json=decidedAt,proto3" json:"decided_at,omitempty"`
+	// Assignments under way then.
+	GrowingInstances uint32 `protobuf:"varint,7,opt,name=growing_instances,json=growingInstances,proto3" json:"growing_instances,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ScaleDecision) Reset() {
+	*x = ScaleDecision{}
+	mi := &file_skipper_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleDecision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleDecision) ProtoMessage() {}
+
+func (x *ScaleDecision) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleDecision.ProtoReflect.Descriptor instead.
+func (*ScaleDecision) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ScaleDecision) GetUnclampedInstances() uint32 {
+	if x != nil {
+		return x.UnclampedInstances
+	}
+	return 0
+}
+
+func (x *ScaleDecision) GetRecommendedInstances() uint32 {
+	if x != nil {
+		return x.RecommendedInstances
+	}
+	return 0
+}
+
+func (x *ScaleDecision) GetDesiredInstances() uint32 {
+	if x != nil {
+		return x.DesiredInstances
+	}
+	return 0
+}
+
+func (x *ScaleDecision) GetReason() ScaleReason {
+	if x != nil {
+		return x.Reason
+	}
+	return ScaleReason_SCALE_REASON_UNSPECIFIED
+}
+
+func (x *ScaleDecision) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ScaleDecision) GetDecidedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DecidedAt
+	}
+	return nil
+}
+
+func (x *ScaleDecision) GetGrowingInstances() uint32 {
+	if x != nil {
+		return x.GrowingInstances
+	}
+	return 0
+}
+
+// ReplicaState is one controller. One that does not answer stands here with
+// the reason: what only it knows is missing in the ClusterState then.
+type ReplicaState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Ip    string                 `protobuf:"bytes,1,opt,name=ip,proto3" json:"ip,omitempty"`
+	// Why nothing is known of it but its IP; empty: it has answered.
+	UnreachableReason string                 `protobuf:"bytes,2,opt,name=unreachable_reason,json=unreachableReason,proto3" json:"unreachable_reason,omitempty"`
+	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
+	// Version of the program.
+	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	// It has seen all pods and serves.
+	Synced bool `protobuf:"varint,5,opt,name=synced,proto3" json:"synced,omitempty"`
+	// The ring's members as it sees them, sorted.
+	RingMembers []string `protobuf:"bytes,6,rep,name=ring_members,json=ringMembers,proto3" json:"ring_members,omitempty"`
+	// How old its view of the cluster is at most; unset: it has none yet.
+	ViewAge *durationpb.Duration `protobuf:"bytes,7,opt,name=view_age,json=viewAge,proto3" json:"view_age,omitempty"`
+	// Why it scales nothing and serves no xDS; empty where it does.
+	HeldReason    string `protobuf:"bytes,8,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaState) Reset() {
+	*x = ReplicaState{}
+	mi := &file_skipper_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaState) ProtoMessage() {}
+
+func (x *ReplicaState) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaState.ProtoReflect.Descriptor instead.
+func (*ReplicaState) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ReplicaState) GetIp() string {
+	if x != nil {
+		return x.Ip
+	}
+	return ""
+}
+
+func (x *ReplicaState) GetUnreachableReason() string {
+	if x != nil {
+		return x.UnreachableReason
+	}
+	return ""
+}
+
+func (x *ReplicaState) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *ReplicaState) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *ReplicaState) GetSynced() bool {
+	if x != nil {
+		return x.Synced
+	}
+	return false
+}
+
+func (x *ReplicaState) GetRingMembers() []string {
+	if x != nil {
+		return x.RingMembers
+	}
+	return nil
+}
+
+func (x *ReplicaState) GetViewAge() *durationpb.Duration {
+	if x != nil {
+		return x.ViewAge
+	}
+	return nil
+}
+
+func (x *ReplicaState) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
+}
+
+// PoolState is one Deployment's pool.
+type PoolState struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Namespace  string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Deployment string                 `protobuf:"bytes,2,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	// Unassigned pods that can be claimed.
+	ReadyPods uint32 `protobuf:"varint,3,opt,name=ready_pods,json=readyPods,proto3" json:"ready_pods,omitempty"`
+	// Unassigned pods that cannot, yet or at all.
+	UnreadyPods uint32 `protobuf:"varint,4,opt,name=unready_pods,json=unreadyPods,proto3" json:"unready_pods,omitempty"`
+	// Why one of those cannot; empty where there is none.
+	UnreadyReason string `protobuf:"bytes,5,opt,name=unready_reason,json=unreadyReason,proto3" json:"unready_reason,omitempty"`
+	// Callers that wait for a pod, at all controllers that have answered.
+	WaitingCallers uint32 `protobuf:"varint,6,opt,name=waiting_callers,json=waitingCallers,proto3" json:"waiting_callers,omitempty"`
+	// The ReplicaSet that makes the pool's pods; empty: none does.
+	ActiveReplicaSet string `protobuf:"bytes,7,opt,name=active_replica_set,json=activeReplicaSet,proto3" json:"active_replica_set,omitempty"`
+	// Pods that are assigned to functions.
+	AssignedPods uint32 `protobuf:"varint,8,opt,name=assigned_pods,json=assignedPods,proto3" json:"assigned_pods,omitempty"`
+	// What is set up wrongly and what to do; empty where nothing is.
+	Problem       string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolState) Reset() {
+	*x = PoolState{}
+	mi := &file_skipper_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolState) ProtoMessage() {}
+
+func (x *PoolState) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolState.ProtoReflect.Descriptor instead.
+func (*PoolState) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PoolState) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *PoolState) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *PoolState) GetReadyPods() uint32 {
+	if x != nil {
+		return x.ReadyPods
+	}
+	return 0
+}
+
+func (x *PoolState) GetUnreadyPods() uint32 {
+	if x != nil {
+		return x.UnreadyPods
+	}
+	return 0
+}
+
+func (x *PoolState) GetUnreadyReason() string {
+	if x != nil {
+		return x.UnreadyReason
+	}
+	return ""
+}
+
+func (x *PoolState) GetWaitingCallers() uint32 {
+	if x != nil {
+		return x.WaitingCallers
+	}
+	return 0
+}
+
+func (x *PoolState) GetActiveReplicaSet() string {
+	if x != nil {
+		return x.ActiveReplicaSet
+	}
+	return ""
+}
+
+func (x *PoolState) GetAssignedPods() uint32 {
+	if x != nil {
+		return x.AssignedPods
+	}
+	return 0
+}
+
+func (x *PoolState) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// SubscriptionState is how far a client is with one xDS type.
+type SubscriptionState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// cluster, endpoint or instances.
+	Type string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	// The controller that it is connected to.
+	ControllerIp string `protobuf:"bytes,2,opt,name=controller_ip,json=controllerIp,proto3" json:"controller_ip,omitempty"`
+	// When it last accepted something; unset: never on this stream.
+	AckedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=acked_at,json=ackedAt,proto3" json:"acked_at,omitempty"`
+	// Resources that it was not sent yet, or has not answered.
+	Pending uint32 `protobuf:"varint,4,opt,name=pending,proto3" json:"pending,omitempty"`
+	// How long it has owed an answer; unset: it owes none.
+	Overdue *durationpb.Duration `protobuf:"bytes,5,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// Rejections on this stream, and the newest of them. It goes on with what it
+	// accepted last.
+	Nacks         uint32                 `protobuf:"varint,6,opt,name=nacks,proto3" json:"nacks,omitempty"`
+	NackMessage   string                 `protobuf:"bytes,7,opt,name=nack_message,json=nackMessage,proto3" json:"nack_message,omitempty"`
+	NackedAt      *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=nacked_at,json=nackedAt,proto3" json:"nacked_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubscriptionState) Reset() {
+	*x = SubscriptionState{}
+	mi := &file_skipper_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubscriptionState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubscriptionState) ProtoMessage() {}
+
+func (x *SubscriptionState) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubscriptionState.ProtoReflect.Descriptor instead.
+func (*SubscriptionState) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SubscriptionState) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *SubscriptionState) GetControllerIp() string {
+	if x != nil {
+		return x.ControllerIp
+	}
+	return ""
+}
+
+func (x *SubscriptionState) GetAckedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AckedAt
+	}
+	return nil
+}
+
+func (x *SubscriptionState) GetPending() uint32 {
+	if x != nil {
+		return x.Pending
+	}
+	return 0
+}
+
+func (x *SubscriptionState) GetOverdue() *durationpb.Duration {
+	if x != nil {
+		return x.Overdue
+	}
+	return nil
+}
+
+func (x *SubscriptionState) GetNacks() uint32 {
+	if x != nil {
+		return x.Nacks
+	}
+	return 0
+}
+
+func (x *SubscriptionState) GetNackMessage() string {
+	if x != nil {
+		return x.NackMessage
+	}
+	return ""
+}
+
+func (x *SubscriptionState) GetNackedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NackedAt
+	}
+	return nil
+}
+
+// EnvoyState is one Envoy.
+type EnvoyState struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Sorted by controller and type; empty: connected to no controller that has
+	// answered.
+	Subscriptions []*SubscriptionState `protobuf:"bytes,2,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`
+	// The controller that takes its load reports; empty: none.
+	LoadControllerIp string `protobuf:"bytes,3,opt,name=load_controller_ip,json=loadControllerIp,proto3" json:"load_controller_ip,omitempty"`
+	// How old its newest load report is; unset: there is none.
+	LoadReportAge *durationpb.Duration `protobuf:"bytes,4,opt,name=load_report_age,json=loadReportAge,proto3" json:"load_report_age,omitempty"`
+	// Requests in progress on pods, by that report.
+	InFlightRequests uint64 `protobuf:"varint,5,opt,name=in_flight_requests,json=inFlightRequests,proto3" json:"in_flight_requests,omitempty"`
+	// What is set up wrongly and what to do; empty where nothing is.
+	Problem       string `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EnvoyState) Reset() {
+	*x = EnvoyState{}
+	mi := &file_skipper_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EnvoyState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EnvoyState) ProtoMessage() {}
+
+func (x *EnvoyState) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EnvoyState.ProtoReflect.Descriptor instead.
+func (*EnvoyState) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *EnvoyState) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *EnvoyState) GetSubscriptions() []*SubscriptionState {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
+func (x *EnvoyState) GetLoadControllerIp() string {
+	if x != nil {
+		return x.LoadControllerIp
+	}
+	return ""
+}
+
+func (x *EnvoyState) GetLoadReportAge() *durationpb.Duration {
+	if x != nil {
+		return x.LoadReportAge
+	}
+	return nil
+}
+
+func (x *EnvoyState) GetInFlightRequests() uint64 {
+	if x != nil {
+		return x.InFlightRequests
+	}
+	return 0
+}
+
+func (x *EnvoyState) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+// ExtprocState is one router, extproc or another.
+type ExtprocState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for routers that know only the contract.
+	RouterId    string `protobuf:"bytes,1,opt,name=router_id,json=routerId,proto3" json:"router_id,omitempty"`
+	RouterIp    string `protobuf:"bytes,2,opt,name=router_ip,json=routerIp,proto3" json:"router_ip,omitempty"`
+	EnvoyNodeId string `protobuf:"bytes,3,opt,name=envoy_node_id,json=envoyNodeId,proto3" json:"envoy_node_id,omitempty"`
+	// How old its newest heartbeat is; unset: there is none.
+	HeartbeatAge *durationpb.Duration `protobuf:"bytes,4,opt,name=heartbeat_age,json=heartbeatAge,proto3" json:"heartbeat_age,omitempty"`
+	// Functions that its heartbeats name.
+	Functions uint32 `protobuf:"varint,5,opt,name=functions,proto3" json:"functions,omitempty"`
+	// It has an open xDS stream.
+	Connected     bool                 `protobuf:"varint,6,opt,name=connected,proto3" json:"connected,omitempty"`
+	Subscriptions []*SubscriptionState `protobuf:"bytes,7,rep,name=subscriptions,proto3" json:"subscriptions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtprocState) Reset() {
+	*x = ExtprocState{}
+	mi := &file_skipper_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtprocState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtprocState) ProtoMessage() {}
+
+func (x *ExtprocState) ProtoReflect() protoreflect.Message {
+	mi := &file_skipper_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtprocState.ProtoReflect.Descriptor instead.
+func (*ExtprocState) Descriptor() ([]byte, []int) {
+	return file_skipper_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ExtprocState) GetRouterId() string {
+	if x != nil {
+		return x.RouterId
+	}
+	return ""
+}
+
+func (x *ExtprocState) GetRouterIp() string {
+	if x != nil {
+		return x.RouterIp
+	}
+	return ""
+}
+
+func (x *ExtprocState) GetEnvoyNodeId() string {
+	if x != nil {
+		return x.EnvoyNodeId
+	}
+	return ""
+}
+
+func (x *ExtprocState) GetHeartbeatAge() *durationpb.Duration {
+	if x != nil {
+		return x.HeartbeatAge
+	}
+	return nil
+}
+
+func (x *ExtprocState) GetFunctions() uint32 {
+	if x != nil {
+		return x.Functions
+	}
+	return 0
+}
+
+func (x *ExtprocState) GetConnected() bool {
+	if x != nil {
+		return x.Connected
+	}
+	return false
+}
+
+func (x *ExtprocState) GetSubscriptions() []*SubscriptionState {
+	if x != nil {
+		return x.Subscriptions
+	}
+	return nil
+}
+
 type ClusterState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PodIp         string                 `protobuf:"bytes,1,opt,name=pod_ip,json=podIp,proto3" json:"pod_ip,omitempty"`
@@ -1334,13 +2190,25 @@ type ClusterState struct {
 	Supervisors   []*SupervisorState     `protobuf:"bytes,4,rep,name=supervisors,proto3" json:"supervisors,omitempty"`
 	Events        []*Event               `protobuf:"bytes,5,rep,name=events,proto3" json:"events,omitempty"`
 	Config        []*ConfigValue         `protobuf:"bytes,6,rep,name=config,proto3" json:"config,omitempty"`
+	// All controllers, sorted by IP, those that did not answer among them.
+	Replicas []*ReplicaState `protobuf:"bytes,20,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// Some controller did not answer: see replicas.
+	Partial bool `protobuf:"varint,21,opt,name=partial,proto3" json:"partial,omitempty"`
+	// Sorted by namespace and deployment.
+	Pools []*PoolState `protobuf:"bytes,22,rep,name=pools,proto3" json:"pools,omitempty"`
+	// Sorted by node id.
+	Envoys []*EnvoyState `protobuf:"bytes,23,rep,name=envoys,proto3" json:"envoys,omitempty"`
+	// Sorted by router id and IP.
+	Extprocs []*ExtprocState `protobuf:"bytes,24,rep,name=extprocs,proto3" json:"extprocs,omitempty"`
+	// When this was put together, by the clock of pod_ip.
+	ObservedAt    *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=observed_at,json=observedAt,proto3" json:"observed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterState) Reset() {
 	*x = ClusterState{}
-	mi := &file_skipper_proto_msgTypes[18]
+	mi := &file_skipper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +2220,7 @@ func (x *ClusterState) String() string {
 func (*ClusterState) ProtoMessage() {}
 
 func (x *ClusterState) ProtoReflect() protoreflect.Message {
-	mi := &file_skipper_proto_msgTypes[18]
+	mi := &file_skipper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +2233,7 @@ func (x *ClusterState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterState.ProtoReflect.Descriptor instead.
 func (*ClusterState) Descriptor() ([]byte, []int) {
-	return file_skipper_proto_rawDescGZIP(), []int{18}
+	return file_skipper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClusterState) GetPodIp() string {
@@ -1410,6 +2278,48 @@ func (x *ClusterState) GetConfig() []*ConfigValue {
 	return nil
 }
 
+func (x *ClusterState) GetReplicas() []*ReplicaState {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *ClusterState) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *ClusterState) GetPools() []*PoolState {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *ClusterState) GetEnvoys() []*EnvoyState {
+	if x != nil {
+		return x.Envoys
+	}
+	return nil
+}
+
+func (x *ClusterState) GetExtprocs() []*ExtprocState {
+	if x != nil {
+		return x.Extprocs
+	}
+	return nil
+}
+
+func (x *ClusterState) GetObservedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ObservedAt
+	}
+	return nil
+}
+
 // FunctionInstances is the xDS resource by which extproc learns the instances
 // of one function. The resource exists, empty, as soon as it is subscribed to.
 type FunctionInstances struct {
@@ -1427,7 +2337,7 @@ type FunctionInstances struct {
 
 func (x *FunctionInstances) Reset() {
 	*x = FunctionInstances{}
-	mi := &file_skipper_proto_msgTypes[19]
+	mi := &file_skipper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +2349,7 @@ func (x *FunctionInstances) String() string {
 func (*FunctionInstances) ProtoMessage() {}
 
 func (x *FunctionInstances) ProtoReflect() protoreflect.Message {
-	mi := &file_skipper_proto_msgTypes[19]
+	mi := &file_skipper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +2362,7 @@ func (x *FunctionInstances) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FunctionInstances.ProtoReflect.Descriptor instead.
 func (*FunctionInstances) Descriptor() ([]byte, []int) {
-	return file_skipper_proto_rawDescGZIP(), []int{19}
+	return file_skipper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FunctionInstances) GetName() string {
@@ -1480,7 +2390,7 @@ var File_skipper_proto protoreflect.FileDescriptor
 
 const file_skipper_proto_rawDesc = "" +
 	"\n" +
-	"\rskipper.proto\x12\askipper\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x01\n" +
+	"\rskipper.proto\x12\askipper\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x01\n" +
 	"\x05Scale\x12#\n" +
 	"\rmin_instances\x18\x01 \x01(\rR\fminInstances\x12#\n" +
 	"\rmax_instances\x18\x02 \x01(\rR\fmaxInstances\x123\n" +
@@ -1495,7 +2405,7 @@ const file_skipper_proto_rawDesc = "" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1a\n" +
 	"\bmetadata\x18\x04 \x01(\tR\bmetadata\x12$\n" +
 	"\x05scale\x18\x05 \x01(\v2\x0e.skipper.ScaleR\x05scale\x12\x18\n" +
-	"\aoneshot\x18\x06 \x01(\bR\aoneshot\"\x8e\x03\n" +
+	"\aoneshot\x18\x06 \x01(\bR\aoneshot\"\xed\x04\n" +
 	"\bInstance\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -1509,7 +2419,13 @@ const file_skipper_proto_rawDesc = "" +
 	"\x10memory_usage_mib\x18\b \x01(\rR\x0ememoryUsageMib\x12\x10\n" +
 	"\x03uid\x18\x14 \x01(\tR\x03uid\x12\x18\n" +
 	"\acluster\x18\x15 \x01(\tR\acluster\x12\x18\n" +
-	"\aversion\x18\x16 \x01(\x04R\aversion\"\xed\x03\n" +
+	"\aversion\x18\x16 \x01(\x04R\aversion\x12,\n" +
+	"\x05state\x18\x17 \x01(\x0e2\x16.skipper.InstanceStateR\x05state\x12;\n" +
+	"\vdraining_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"drainingAt\x12,\n" +
+	"\x12in_flight_requests\x18\x19 \x01(\rR\x10inFlightRequests\x12*\n" +
+	"\x11in_flight_unknown\x18\x1a \x01(\bR\x0finFlightUnknown\x12\x18\n" +
+	"\aproblem\x18\x1b \x01(\tR\aproblem\"\xed\x03\n" +
 	"\tHeartbeat\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x128\n" +
 	"\ttimestamp\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestamp\x12,\n" +
@@ -1526,7 +2442,7 @@ const file_skipper_proto_rawDesc = "" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x124\n" +
 	"\x16exclude_instance_names\x18\x02 \x03(\tR\x14excludeInstanceNames\"D\n" +
 	"\x13GetInstanceResponse\x12-\n" +
-	"\binstance\x18\x01 \x01(\v2\x11.skipper.InstanceR\binstance\"\xe3\x01\n" +
+	"\binstance\x18\x01 \x01(\v2\x11.skipper.InstanceR\binstance\"\x9f\x02\n" +
 	"\x10HeartbeatRequest\x12\x1b\n" +
 	"\trouter_ip\x18\x01 \x01(\tR\brouterIp\x122\n" +
 	"\n" +
@@ -1535,7 +2451,9 @@ const file_skipper_proto_rawDesc = "" +
 	"\rforwarded_for\x18\x03 \x03(\tR\fforwardedFor\x12\x1b\n" +
 	"\trouter_id\x18\x14 \x01(\tR\brouterId\x12\"\n" +
 	"\renvoy_node_id\x18\x15 \x01(\tR\venvoyNodeId\x12\x18\n" +
-	"\agoodbye\x18\x16 \x01(\bR\agoodbye\"\x13\n" +
+	"\agoodbye\x18\x16 \x01(\bR\agoodbye\x12:\n" +
+	"\vrunning_for\x18\x17 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"runningFor\"\x13\n" +
 	"\x11HeartbeatResponse\"\x98\x01\n" +
 	"\fScaleRequest\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x12+\n" +
@@ -1545,29 +2463,101 @@ const file_skipper_proto_rawDesc = "" +
 	"\tinstances\x18\x01 \x03(\v2\x11.skipper.InstanceR\tinstances\"G\n" +
 	"\x16ReleaseInstanceRequest\x12-\n" +
 	"\binstance\x18\x01 \x01(\v2\x11.skipper.InstanceR\binstance\"\x19\n" +
-	"\x17ReleaseInstanceResponse\"\x18\n" +
-	"\x16GetClusterStateRequest\"U\n" +
+	"\x17ReleaseInstanceResponse\"\x9f\x01\n" +
+	"\x16GetClusterStateRequest\x12\x1c\n" +
+	"\tnamespace\x18\x14 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x15 \x01(\tR\n" +
+	"deployment\x12\x16\n" +
+	"\x06tenant\x18\x16 \x01(\tR\x06tenant\x12/\n" +
+	"\x13without_supervisors\x18\x17 \x01(\bR\x12withoutSupervisors\"U\n" +
 	"\x17GetClusterStateResponse\x12:\n" +
-	"\rcluster_state\x18\x01 \x01(\v2\x15.skipper.ClusterStateR\fclusterState\"\xe6\x01\n" +
+	"\rcluster_state\x18\x01 \x01(\v2\x15.skipper.ClusterStateR\fclusterState\"\xef\x02\n" +
 	"\x05Event\x128\n" +
 	"\ttimestamp\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\ttimestamp\x12-\n" +
 	"\bfunction\x18\x02 \x01(\v2\x11.skipper.FunctionR\bfunction\x12&\n" +
 	"\x04type\x18\x03 \x01(\x0e2\x12.skipper.EventTypeR\x04type\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x122\n" +
-	"\bseverity\x18\x05 \x01(\x0e2\x16.skipper.EventSeverityR\bseverity\"Y\n" +
+	"\bseverity\x18\x05 \x01(\x0e2\x16.skipper.EventSeverityR\bseverity\x12\x1a\n" +
+	"\bsequence\x18\x14 \x01(\x04R\bsequence\x12#\n" +
+	"\rcontroller_ip\x18\x15 \x01(\tR\fcontrollerIp\x12#\n" +
+	"\rinstance_name\x18\x16 \x01(\tR\finstanceName\x12!\n" +
+	"\finstance_uid\x18\x17 \x01(\tR\vinstanceUid\"Y\n" +
 	"\vConfigValue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12 \n" +
 	"\vdescription\x18\x03 \x01(\tR\vdescription\"_\n" +
 	"\x0eHeartbeatState\x12\x1b\n" +
 	"\trouter_ip\x18\x01 \x01(\tR\brouterIp\x120\n" +
-	"\theartbeat\x18\x02 \x01(\v2\x12.skipper.HeartbeatR\theartbeat\"\xad\x02\n" +
+	"\theartbeat\x18\x02 \x01(\v2\x12.skipper.HeartbeatR\theartbeat\"\xb0\x03\n" +
 	"\x0fSupervisorState\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x12/\n" +
 	"\tinstances\x18\x02 \x03(\v2\x11.skipper.InstanceR\tinstances\x12D\n" +
 	"\x11router_heartbeats\x18\x03 \x03(\v2\x17.skipper.HeartbeatStateR\x10routerHeartbeats\x12:\n" +
 	"\x19responsible_controller_ip\x18\x05 \x01(\tR\x17responsibleControllerIp\x12,\n" +
-	"\x12active_replica_set\x18\a \x01(\tR\x10activeReplicaSetJ\x04\b\x04\x10\x05J\x04\b\x06\x10\a\"\x99\x02\n" +
+	"\x12active_replica_set\x18\a \x01(\tR\x10activeReplicaSet\x12\x1f\n" +
+	"\vreported_by\x18\x14 \x01(\tR\n" +
+	"reportedBy\x122\n" +
+	"\bdecision\x18\x15 \x01(\v2\x16.skipper.ScaleDecisionR\bdecision\x12,\n" +
+	"\x12in_flight_requests\x18\x16 \x01(\x04R\x10inFlightRequestsJ\x04\b\x04\x10\x05J\x04\b\x06\x10\a\"\xd2\x02\n" +
+	"\rScaleDecision\x12/\n" +
+	"\x13unclamped_instances\x18\x01 \x01(\rR\x12unclampedInstances\x123\n" +
+	"\x15recommended_instances\x18\x02 \x01(\rR\x14recommendedInstances\x12+\n" +
+	"\x11desired_instances\x18\x03 \x01(\rR\x10desiredInstances\x12,\n" +
+	"\x06reason\x18\x04 \x01(\x0e2\x14.skipper.ScaleReasonR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x129\n" +
+	"\n" +
+	"decided_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tdecidedAt\x12+\n" +
+	"\x11growing_instances\x18\a \x01(\rR\x10growingInstances\"\xb4\x02\n" +
+	"\fReplicaState\x12\x0e\n" +
+	"\x02ip\x18\x01 \x01(\tR\x02ip\x12-\n" +
+	"\x12unreachable_reason\x18\x02 \x01(\tR\x11unreachableReason\x129\n" +
+	"\n" +
+	"started_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x16\n" +
+	"\x06synced\x18\x05 \x01(\bR\x06synced\x12!\n" +
+	"\fring_members\x18\x06 \x03(\tR\vringMembers\x124\n" +
+	"\bview_age\x18\a \x01(\v2\x19.google.protobuf.DurationR\aviewAge\x12\x1f\n" +
+	"\vheld_reason\x18\b \x01(\tR\n" +
+	"heldReason\"\xc8\x02\n" +
+	"\tPoolState\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x02 \x01(\tR\n" +
+	"deployment\x12\x1d\n" +
+	"\n" +
+	"ready_pods\x18\x03 \x01(\rR\treadyPods\x12!\n" +
+	"\funready_pods\x18\x04 \x01(\rR\vunreadyPods\x12%\n" +
+	"\x0eunready_reason\x18\x05 \x01(\tR\runreadyReason\x12'\n" +
+	"\x0fwaiting_callers\x18\x06 \x01(\rR\x0ewaitingCallers\x12,\n" +
+	"\x12active_replica_set\x18\a \x01(\tR\x10activeReplicaSet\x12#\n" +
+	"\rassigned_pods\x18\b \x01(\rR\fassignedPods\x12\x18\n" +
+	"\aproblem\x18\t \x01(\tR\aproblem\"\xc4\x02\n" +
+	"\x11SubscriptionState\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12#\n" +
+	"\rcontroller_ip\x18\x02 \x01(\tR\fcontrollerIp\x125\n" +
+	"\backed_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aackedAt\x12\x18\n" +
+	"\apending\x18\x04 \x01(\rR\apending\x123\n" +
+	"\aoverdue\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aoverdue\x12\x14\n" +
+	"\x05nacks\x18\x06 \x01(\rR\x05nacks\x12!\n" +
+	"\fnack_message\x18\a \x01(\tR\vnackMessage\x127\n" +
+	"\tnacked_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bnackedAt\"\xa0\x02\n" +
+	"\n" +
+	"EnvoyState\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12@\n" +
+	"\rsubscriptions\x18\x02 \x03(\v2\x1a.skipper.SubscriptionStateR\rsubscriptions\x12,\n" +
+	"\x12load_controller_ip\x18\x03 \x01(\tR\x10loadControllerIp\x12A\n" +
+	"\x0fload_report_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rloadReportAge\x12,\n" +
+	"\x12in_flight_requests\x18\x05 \x01(\x04R\x10inFlightRequests\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\"\xaa\x02\n" +
+	"\fExtprocState\x12\x1b\n" +
+	"\trouter_id\x18\x01 \x01(\tR\brouterId\x12\x1b\n" +
+	"\trouter_ip\x18\x02 \x01(\tR\brouterIp\x12\"\n" +
+	"\renvoy_node_id\x18\x03 \x01(\tR\venvoyNodeId\x12>\n" +
+	"\rheartbeat_age\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fheartbeatAge\x12\x1c\n" +
+	"\tfunctions\x18\x05 \x01(\rR\tfunctions\x12\x1c\n" +
+	"\tconnected\x18\x06 \x01(\bR\tconnected\x12@\n" +
+	"\rsubscriptions\x18\a \x03(\v2\x1a.skipper.SubscriptionStateR\rsubscriptions\"\xad\x04\n" +
 	"\fClusterState\x12\x15\n" +
 	"\x06pod_ip\x18\x01 \x01(\tR\x05podIp\x129\n" +
 	"\n" +
@@ -1575,18 +2565,32 @@ const file_skipper_proto_rawDesc = "" +
 	"\x0econtroller_ips\x18\x03 \x03(\tR\rcontrollerIps\x12:\n" +
 	"\vsupervisors\x18\x04 \x03(\v2\x18.skipper.SupervisorStateR\vsupervisors\x12&\n" +
 	"\x06events\x18\x05 \x03(\v2\x0e.skipper.EventR\x06events\x12,\n" +
-	"\x06config\x18\x06 \x03(\v2\x14.skipper.ConfigValueR\x06config\"r\n" +
+	"\x06config\x18\x06 \x03(\v2\x14.skipper.ConfigValueR\x06config\x121\n" +
+	"\breplicas\x18\x14 \x03(\v2\x15.skipper.ReplicaStateR\breplicas\x12\x18\n" +
+	"\apartial\x18\x15 \x01(\bR\apartial\x12(\n" +
+	"\x05pools\x18\x16 \x03(\v2\x12.skipper.PoolStateR\x05pools\x12+\n" +
+	"\x06envoys\x18\x17 \x03(\v2\x13.skipper.EnvoyStateR\x06envoys\x121\n" +
+	"\bextprocs\x18\x18 \x03(\v2\x15.skipper.ExtprocStateR\bextprocs\x12;\n" +
+	"\vobserved_at\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"observedAt\"r\n" +
 	"\x11FunctionInstances\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12/\n" +
 	"\tinstances\x18\x02 \x03(\v2\x11.skipper.InstanceR\tinstances\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion*\xc8\x01\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion*\xc2\x01\n" +
+	"\rInstanceState\x12\x1e\n" +
+	"\x1aINSTANCE_STATE_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19INSTANCE_STATE_UNASSIGNED\x10\x01\x12\x1b\n" +
+	"\x17INSTANCE_STATE_ASSIGNED\x10\x02\x12\x18\n" +
+	"\x14INSTANCE_STATE_READY\x10\x03\x12\x1b\n" +
+	"\x17INSTANCE_STATE_DRAINING\x10\x04\x12\x1e\n" +
+	"\x1aINSTANCE_STATE_TERMINATING\x10\x05*\xc8\x01\n" +
 	"\vScaleReason\x12\x1c\n" +
 	"\x18SCALE_REASON_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10SCALE_REASON_CPU\x10\x01\x12\"\n" +
 	"\x1eSCALE_REASON_HEARTBEAT_TIMEOUT\x10\x02\x12#\n" +
 	"\x1fSCALE_REASON_IN_FLIGHT_REQUESTS\x10\x03\x12\x17\n" +
 	"\x13SCALE_REASON_MEMORY\x10\x04\x12#\n" +
-	"\x1fSCALE_REASON_NO_READY_INSTANCES\x10\x05*\xff\x01\n" +
+	"\x1fSCALE_REASON_NO_READY_INSTANCES\x10\x05*\xfb\x02\n" +
 	"\tEventType\x12\x1a\n" +
 	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13EVENT_TYPE_SCALE_UP\x10\x01\x12\x19\n" +
@@ -1595,7 +2599,11 @@ const file_skipper_proto_rawDesc = "" +
 	"\x16EVENT_TYPE_POD_DELETED\x10\x04\x12 \n" +
 	"\x1cEVENT_TYPE_STALE_REPLACEMENT\x10\x05\x12 \n" +
 	"\x1cEVENT_TYPE_HEARTBEAT_TIMEOUT\x10\x06\x12%\n" +
-	"!EVENT_TYPE_STUCK_INSTANCE_CLEANUP\x10\a*a\n" +
+	"!EVENT_TYPE_STUCK_INSTANCE_CLEANUP\x10\a\x12!\n" +
+	"\x1dEVENT_TYPE_ASSIGNMENT_REFUSED\x10\x14\x12\x1b\n" +
+	"\x17EVENT_TYPE_POD_DRAINING\x10\x15\x12\x1c\n" +
+	"\x18EVENT_TYPE_DRAIN_TIMEOUT\x10\x16\x12\x1c\n" +
+	"\x18EVENT_TYPE_MISCONFIGURED\x10\x17*a\n" +
 	"\rEventSeverity\x12\x1e\n" +
 	"\x1aEVENT_SEVERITY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13EVENT_SEVERITY_INFO\x10\x01\x12\x17\n" +
@@ -1619,81 +2627,109 @@ func file_skipper_proto_rawDescGZIP() []byte {
 	return file_skipper_proto_rawDescData
 }
 
-var file_skipper_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_skipper_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_skipper_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_skipper_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_skipper_proto_goTypes = []any{
-	(ScaleReason)(0),                // 0: skipper.ScaleReason
-	(EventType)(0),                  // 1: skipper.EventType
-	(EventSeverity)(0),              // 2: skipper.EventSeverity
-	(*Scale)(nil),                   // 3: skipper.Scale
-	(*Function)(nil),                // 4: skipper.Function
-	(*Instance)(nil),                // 5: skipper.Instance
-	(*Heartbeat)(nil),               // 6: skipper.Heartbeat
-	(*GetInstanceRequest)(nil),      // 7: skipper.GetInstanceRequest
-	(*GetInstanceResponse)(nil),     // 8: skipper.GetInstanceResponse
-	(*HeartbeatRequest)(nil),        // 9: skipper.HeartbeatRequest
-	(*HeartbeatResponse)(nil),       // 10: skipper.HeartbeatResponse
-	(*ScaleRequest)(nil),            // 11: skipper.ScaleRequest
-	(*ScaleResponse)(nil),           // 12: skipper.ScaleResponse
-	(*ReleaseInstanceRequest)(nil),  // 13: skipper.ReleaseInstanceRequest
-	(*ReleaseInstanceResponse)(nil), // 14: skipper.ReleaseInstanceResponse
-	(*GetClusterStateRequest)(nil),  // 15: skipper.GetClusterStateRequest
-	(*GetClusterStateResponse)(nil), // 16: skipper.GetClusterStateResponse
-	(*Event)(nil),                   // 17: skipper.Event
-	(*ConfigValue)(nil),             // 18: skipper.ConfigValue
-	(*HeartbeatState)(nil),          // 19: skipper.HeartbeatState
-	(*SupervisorState)(nil),         // 20: skipper.SupervisorState
-	(*ClusterState)(nil),            // 21: skipper.ClusterState
-	(*FunctionInstances)(nil),       // 22: skipper.FunctionInstances
-	nil,                             // 23: skipper.Heartbeat.InFlightByInstanceEntry
-	nil,                             // 24: skipper.Heartbeat.FailuresByInstanceEntry
-	(*timestamppb.Timestamp)(nil),   // 25: google.protobuf.Timestamp
+	(InstanceState)(0),              // 0: skipper.InstanceState
+	(ScaleReason)(0),                // 1: skipper.ScaleReason
+	(EventType)(0),                  // 2: skipper.EventType
+	(EventSeverity)(0),              // 3: skipper.EventSeverity
+	(*Scale)(nil),                   // 4: skipper.Scale
+	(*Function)(nil),                // 5: skipper.Function
+	(*Instance)(nil),                // 6: skipper.Instance
+	(*Heartbeat)(nil),               // 7: skipper.Heartbeat
+	(*GetInstanceRequest)(nil),      // 8: skipper.GetInstanceRequest
+	(*GetInstanceResponse)(nil),     // 9: skipper.GetInstanceResponse
+	(*HeartbeatRequest)(nil),        // 10: skipper.HeartbeatRequest
+	(*HeartbeatResponse)(nil),       // 11: skipper.HeartbeatResponse
+	(*ScaleRequest)(nil),            // 12: skipper.ScaleRequest
+	(*ScaleResponse)(nil),           // 13: skipper.ScaleResponse
+	(*ReleaseInstanceRequest)(nil),  // 14: skipper.ReleaseInstanceRequest
+	(*ReleaseInstanceResponse)(nil), // 15: skipper.ReleaseInstanceResponse
+	(*GetClusterStateRequest)(nil),  // 16: skipper.GetClusterStateRequest
+	(*GetClusterStateResponse)(nil), // 17: skipper.GetClusterStateResponse
+	(*Event)(nil),                   // 18: skipper.Event
+	(*ConfigValue)(nil),             // 19: skipper.ConfigValue
+	(*HeartbeatState)(nil),          // 20: skipper.HeartbeatState
+	(*SupervisorState)(nil),         // 21: skipper.SupervisorState
+	(*ScaleDecision)(nil),           // 22: skipper.ScaleDecision
+	(*ReplicaState)(nil),            // 23: skipper.ReplicaState
+	(*PoolState)(nil),               // 24: skipper.PoolState
+	(*SubscriptionState)(nil),       // 25: skipper.SubscriptionState
+	(*EnvoyState)(nil),              // 26: skipper.EnvoyState
+	(*ExtprocState)(nil),            // 27: skipper.ExtprocState
+	(*ClusterState)(nil),            // 28: skipper.ClusterState
+	(*FunctionInstances)(nil),       // 29: skipper.FunctionInstances
+	nil,                             // 30: skipper.Heartbeat.InFlightByInstanceEntry
+	nil,                             // 31: skipper.Heartbeat.FailuresByInstanceEntry
+	(*timestamppb.Timestamp)(nil),   // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
 }
 var file_skipper_proto_depIdxs = []int32{
-	3,  // 0: skipper.Function.scale:type_name -> skipper.Scale
-	4,  // 1: skipper.Instance.function:type_name -> skipper.Function
-	25, // 2: skipper.Instance.assigned_at:type_name -> google.protobuf.Timestamp
-	25, // 3: skipper.Instance.ready_at:type_name -> google.protobuf.Timestamp
-	4,  // 4: skipper.Heartbeat.function:type_name -> skipper.Function
-	25, // 5: skipper.Heartbeat.timestamp:type_name -> google.protobuf.Timestamp
-	23, // 6: skipper.Heartbeat.in_flight_by_instance:type_name -> skipper.Heartbeat.InFlightByInstanceEntry
-	24, // 7: skipper.Heartbeat.failures_by_instance:type_name -> skipper.Heartbeat.FailuresByInstanceEntry
-	4,  // 8: skipper.GetInstanceRequest.function:type_name -> skipper.Function
-	5,  // 9: skipper.GetInstanceResponse.instance:type_name -> skipper.Instance
-	6,  // 10: skipper.HeartbeatRequest.heartbeats:type_name -> skipper.Heartbeat
-	4,  // 11: skipper.ScaleRequest.function:type_name -> skipper.Function
-	0,  // 12: skipper.ScaleRequest.reason:type_name -> skipper.ScaleReason
-	5,  // 13: skipper.ScaleResponse.instances:type_name -> skipper.Instance
-	5,  // 14: skipper.ReleaseInstanceRequest.instance:type_name -> skipper.Instance
-	21, // 15: skipper.GetClusterStateResponse.cluster_state:type_name -> skipper.ClusterState
-	25, // 16: skipper.Event.timestamp:type_name -> google.protobuf.Timestamp
-	4,  // 17: skipper.Event.function:type_name -> skipper.Function
-	1,  // 18: skipper.Event.type:type_name -> skipper.EventType
-	2,  // 19: skipper.Event.severity:type_name -> skipper.EventSeverity
-	6,  // 20: skipper.HeartbeatState.heartbeat:type_name -> skipper.Heartbeat
-	4,  // 21: skipper.SupervisorState.function:type_name -> skipper.Function
-	5,  // 22: skipper.SupervisorState.instances:type_name -> skipper.Instance
-	19, // 23: skipper.SupervisorState.router_heartbeats:type_name -> skipper.HeartbeatState
-	25, // 24: skipper.ClusterState.started_at:type_name -> google.protobuf.Timestamp
-	20, // 25: skipper.ClusterState.supervisors:type_name -> skipper.SupervisorState
-	17, // 26: skipper.ClusterState.events:type_name -> skipper.Event
-	18, // 27: skipper.ClusterState.config:type_name -> skipper.ConfigValue
-	5,  // 28: skipper.FunctionInstances.instances:type_name -> skipper.Instance
-	7,  // 29: skipper.ControllerService.GetInstance:input_type -> skipper.GetInstanceRequest
-	9,  // 30: skipper.ControllerService.Heartbeat:input_type -> skipper.HeartbeatRequest
-	11, // 31: skipper.ControllerService.Scale:input_type -> skipper.ScaleRequest
-	13, // 32: skipper.ControllerService.ReleaseInstance:input_type -> skipper.ReleaseInstanceRequest
-	15, // 33: skipper.ControllerService.GetClusterState:input_type -> skipper.GetClusterStateRequest
-	8,  // 34: skipper.ControllerService.GetInstance:output_type -> skipper.GetInstanceResponse
-	10, // 35: skipper.ControllerService.Heartbeat:output_type -> skipper.HeartbeatResponse
-	12, // 36: skipper.ControllerService.Scale:output_type -> skipper.ScaleResponse
-	14, // 37: skipper.ControllerService.ReleaseInstance:output_type -> skipper.ReleaseInstanceResponse
-	16, // 38: skipper.ControllerService.GetClusterState:output_type -> skipper.GetClusterStateResponse
-	34, // [34:39] is the sub-list for method output_type
-	29, // [29:34] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	4,  // 0: skipper.Function.scale:type_name -> skipper.Scale
+	5,  // 1: skipper.Instance.function:type_name -> skipper.Function
+	32, // 2: skipper.Instance.assigned_at:type_name -> google.protobuf.Timestamp
+	32, // 3: skipper.Instance.ready_at:type_name -> google.protobuf.Timestamp
+	0,  // 4: skipper.Instance.state:type_name -> skipper.InstanceState
+	32, // 5: skipper.Instance.draining_at:type_name -> google.protobuf.Timestamp
+	5,  // 6: skipper.Heartbeat.function:type_name -> skipper.Function
+	32, // 7: skipper.Heartbeat.timestamp:type_name -> google.protobuf.Timestamp
+	30, // 8: skipper.Heartbeat.in_flight_by_instance:type_name -> skipper.Heartbeat.InFlightByInstanceEntry
+	31, // 9: skipper.Heartbeat.failures_by_instance:type_name -> skipper.Heartbeat.FailuresByInstanceEntry
+	5,  // 10: skipper.GetInstanceRequest.function:type_name -> skipper.Function
+	6,  // 11: skipper.GetInstanceResponse.instance:type_name -> skipper.Instance
+	7,  // 12: skipper.HeartbeatRequest.heartbeats:type_name -> skipper.Heartbeat
+	33, // 13: skipper.HeartbeatRequest.running_for:type_name -> google.protobuf.Duration
+	5,  // 14: skipper.ScaleRequest.function:type_name -> skipper.Function
+	1,  // 15: skipper.ScaleRequest.reason:type_name -> skipper.ScaleReason
+	6,  // 16: skipper.ScaleResponse.instances:type_name -> skipper.Instance
+	6,  // 17: skipper.ReleaseInstanceRequest.instance:type_name -> skipper.Instance
+	28, // 18: skipper.GetClusterStateResponse.cluster_state:type_name -> skipper.ClusterState
+	32, // 19: skipper.Event.timestamp:type_name -> google.protobuf.Timestamp
+	5,  // 20: skipper.Event.function:type_name -> skipper.Function
+	2,  // 21: skipper.Event.type:type_name -> skipper.EventType
+	3,  // 22: skipper.Event.severity:type_name -> skipper.EventSeverity
+	7,  // 23: skipper.HeartbeatState.heartbeat:type_name -> skipper.Heartbeat
+	5,  // 24: skipper.SupervisorState.function:type_name -> skipper.Function
+	6,  // 25: skipper.SupervisorState.instances:type_name -> skipper.Instance
+	20, // 26: skipper.SupervisorState.router_heartbeats:type_name -> skipper.HeartbeatState
+	22, // 27: skipper.SupervisorState.decision:type_name -> skipper.ScaleDecision
+	1,  // 28: skipper.ScaleDecision.reason:type_name -> skipper.ScaleReason
+	32, // 29: skipper.ScaleDecision.decided_at:type_name -> google.protobuf.Timestamp
+	32, // 30: skipper.ReplicaState.started_at:type_name -> google.protobuf.Timestamp
+	33, // 31: skipper.ReplicaState.view_age:type_name -> google.protobuf.Duration
+	32, // 32: skipper.SubscriptionState.acked_at:type_name -> google.protobuf.Timestamp
+	33, // 33: skipper.SubscriptionState.overdue:type_name -> google.protobuf.Duration
+	32, // 34: skipper.SubscriptionState.nacked_at:type_name -> google.protobuf.Timestamp
+	25, // 35: skipper.EnvoyState.subscriptions:type_name -> skipper.SubscriptionState
+	33, // 36: skipper.EnvoyState.load_report_age:type_name -> google.protobuf.Duration
+	33, // 37: skipper.ExtprocState.heartbeat_age:type_name -> google.protobuf.Duration
+	25, // 38: skipper.ExtprocState.subscriptions:type_name -> skipper.SubscriptionState
+	32, // 39: skipper.ClusterState.started_at:type_name -> google.protobuf.Timestamp
+	21, // 40: skipper.ClusterState.supervisors:type_name -> skipper.SupervisorState
+	18, // 41: skipper.ClusterState.events:type_name -> skipper.Event
+	19, // 42: skipper.ClusterState.config:type_name -> skipper.ConfigValue
+	23, // 43: skipper.ClusterState.replicas:type_name -> skipper.ReplicaState
+	24, // 44: skipper.ClusterState.pools:type_name -> skipper.PoolState
+	26, // 45: skipper.ClusterState.envoys:type_name -> skipper.EnvoyState
+	27, // 46: skipper.ClusterState.extprocs:type_name -> skipper.ExtprocState
+	32, // 47: skipper.ClusterState.observed_at:type_name -> google.protobuf.Timestamp
+	6,  // 48: skipper.FunctionInstances.instances:type_name -> skipper.Instance
+	8,  // 49: skipper.ControllerService.GetInstance:input_type -> skipper.GetInstanceRequest
+	10, // 50: skipper.ControllerService.Heartbeat:input_type -> skipper.HeartbeatRequest
+	12, // 51: skipper.ControllerService.Scale:input_type -> skipper.ScaleRequest
+	14, // 52: skipper.ControllerService.ReleaseInstance:input_type -> skipper.ReleaseInstanceRequest
+	16, // 53: skipper.ControllerService.GetClusterState:input_type -> skipper.GetClusterStateRequest
+	9,  // 54: skipper.ControllerService.GetInstance:output_type -> skipper.GetInstanceResponse
+	11, // 55: skipper.ControllerService.Heartbeat:output_type -> skipper.HeartbeatResponse
+	13, // 56: skipper.ControllerService.Scale:output_type -> skipper.ScaleResponse
+	15, // 57: skipper.ControllerService.ReleaseInstance:output_type -> skipper.ReleaseInstanceResponse
+	17, // 58: skipper.ControllerService.GetClusterState:output_type -> skipper.GetClusterStateResponse
+	54, // [54:59] is the sub-list for method output_type
+	49, // [49:54] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_skipper_proto_init() }
@@ -1706,8 +2742,8 @@ func file_skipper_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_skipper_proto_rawDesc), len(file_skipper_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   22,
+			NumEnums:      4,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ func methods() map[string][]identity.Role {
 
 		skipperpb.ReplicaService_ShareLoad_FullMethodName:     replicas,
 		skipperpb.ReplicaService_ShareProgress_FullMethodName: replicas,
+		skipperpb.ReplicaService_ReportState_FullMethodName:   replicas,
 
 		discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResources_FullMethodName:  xdsClients,
 		discoveryv3.AggregatedDiscoveryService_StreamAggregatedResources_FullMethodName: xdsClients, // to be told to use delta
