@@ -13,6 +13,7 @@ import (
 
 	"skipper/controller/assign"
 	"skipper/controller/claim"
+	"skipper/controller/events"
 	"skipper/controller/internal/retry"
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
@@ -40,7 +41,7 @@ type discarder interface {
 	DeleteSoon(p pool.Pod, reason string)
 }
 
-// Config of an Acquirer; all fields are required.
+// Config of an Acquirer; all fields are required unless marked optional.
 type Config struct {
 	Claimer   claimer
 	Poster    poster
@@ -53,6 +54,9 @@ type Config struct {
 	// Grace is how long Run goes on, after its context has ended, to get
 	// ready-at written.
 	Grace time.Duration
+	// Event is told what an operator may want to read later. Optional. It must
+	// be quick.
+	Event func(*skipperpb.Event)
 	// Stages is where the time of assignments is recorded.
 	Stages     *claim.Metrics
 	Registerer prometheus.Registerer
@@ -231,12 +235,29 @@ func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function
 	a.metrics.assigned(err)
 	if err == nil {
 		a.cfg.Refusals.Accepted(p.Key)
+		a.tell(p, skipperpb.EventType_EVENT_TYPE_POD_ASSIGNED, skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
+			fmt.Sprintf("accepted its assignment to %s after %s", p.Key, took.Round(time.Millisecond)))
 		return a.accepted(p)
 	}
+	a.tellRefused(ctx, p, err)
 	if ctx.Err() == nil || took >= patience {
 		a.cfg.Refusals.Refused(p.Key, err.Error(), time.Now())
 	}
 	return pool.Pod{}, err
+}
+
+func (a *Acquirer) tell(p pool.Pod, kind skipperpb.EventType, severity skipperpb.EventSeverity, message string) {
+	if a.cfg.Event != nil {
+		a.cfg.Event(events.OfPod(p, kind, severity, message))
+	}
+}
+
+// tellRefused tells of a pod that did not accept, unless it was not given the
+// time to.
+func (a *Acquirer) tellRefused(ctx context.Context, p pool.Pod, err error) {
+	if ctx.Err() == nil {
+		a.tell(p, skipperpb.EventType_EVENT_TYPE_ASSIGNMENT_REFUSED, skipperpb.EventSeverity_EVENT_SEVERITY_WARN, err.Error())
+	}
 }
 
 // accepted makes the pod an instance, here at once and in Kubernetes soon.

@@ -27,6 +27,13 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Callers that wait for an instance of a function.",
 		}),
 	}
+	m.acquisitions.WithLabelValues("ok")
+	for _, cause := range causeNames {
+		m.acquisitions.WithLabelValues(cause)
+	}
+	for _, result := range []string{"accepted", "refused"} {
+		m.assignments.WithLabelValues(result)
+	}
 	r.MustRegister(m.acquisitions, m.assignments, m.waiting)
 	return m
 }

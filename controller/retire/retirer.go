@@ -17,6 +17,7 @@ import (
 
 	"skipper/controller/internal/retry"
 	"skipper/controller/pool"
+	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 )
 
@@ -53,6 +54,9 @@ type Config struct {
 	// Responsible says whether this replica ends the drains of the function.
 	// Optional: nil means of all. It must be quick.
 	Responsible func(fn.Key) bool
+	// Event is told what an operator may want to read later. Optional. It must
+	// be quick.
+	Event func(*skipperpb.Event)
 	// Grace is how long Run goes on, after its context has ended, to get
 	// deletions done.
 	Grace      time.Duration
@@ -66,6 +70,7 @@ type Retirer struct {
 	log     *zap.Logger
 	queue   *retry.Queue
 	deleted *prometheus.CounterVec
+	drains  *prometheus.CounterVec // that have ended
 
 	mu         sync.Mutex
 	unreadable map[string]unreadable // by UID; guarded by mu
@@ -91,8 +96,13 @@ func New(cfg Config) *Retirer {
 			Name: "skipper_controller_retirements_total",
 			Help: "Pods taken out of service by step: draining began, or deleted.",
 		}, []string{"step"}),
+		drains: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "skipper_controller_drains_total",
+			Help: "Drains that this replica has ended, by outcome: empty, or timeout (--drain-timeout has passed, requests in progress were cut if there were any).",
+		}, []string{"outcome"}),
 	}
-	cfg.Registerer.MustRegister(r.deleted, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.initialise()
+	cfg.Registerer.MustRegister(r.deleted, r.drains, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skipper_controller_unreadable_pods",
 		Help: "Claimed pods whose function cannot be told from their labels and annotations; they serve nobody and are deleted in the end. The log names them.",
 	}, r.countUnreadable))
@@ -133,6 +143,7 @@ func (r *Retirer) sweep(now time.Time) {
 		}
 		switch d := Next(p, r.cfg.Progress(p), now, r.cfg.Limits); d.Action {
 		case Delete:
+			r.drainEnded(p, d)
 			r.DeleteSoon(p, d.Reason)
 		case Annotate:
 			r.queue.Add(p.UID, func(ctx context.Context) error { return r.annotate(ctx, p, time.Now(), d.Reason) })
@@ -205,6 +216,7 @@ func (r *Retirer) annotate(ctx context.Context, p pool.Pod, at time.Time, reason
 	r.cfg.View.ExpectWritten(pool.FromPod(reply, r.cfg.Functions))
 	r.deleted.WithLabelValues("drain").Inc()
 	r.logged("pod drains", p, reason)
+	r.tell(p, skipperpb.EventType_EVENT_TYPE_POD_DRAINING, skipperpb.EventSeverity_EVENT_SEVERITY_INFO, "gets no new requests: "+reason)
 	return nil
 }
 
@@ -256,6 +268,7 @@ func (r *Retirer) remove(ctx context.Context, p pool.Pod, reason string) error {
 	}
 	r.deleted.WithLabelValues("delete").Inc()
 	r.logged("pod deleted", p, reason)
+	r.tell(p, skipperpb.EventType_EVENT_TYPE_POD_DELETED, skipperpb.EventSeverity_EVENT_SEVERITY_INFO, "deleted: "+reason)
 	return nil
 }
 

@@ -47,8 +47,10 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 	d := s.decide(r)
 	r.sup.window.Add(now, d.Recommended, s.opts.Policy.Stabilization)
 	if !s.Responsible(key) {
+		s.remember(r, nil)
 		return true
 	}
+	s.remember(r, &d)
 	s.say(r, d)
 	s.Acquirer.TakeUp(ctx, key)
 	s.deleteStuck(r)
@@ -177,7 +179,7 @@ func (s *Supervisors) deleteStuck(r *round) {
 		gone[p.UID] = true
 		s.metrics.stuck.Inc()
 		s.Retirer.DeleteSoon(p, "stuck: the assignment was not accepted in time")
-		s.event(r.function, skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
+		s.podEvent(p, skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
 			fmt.Sprintf("pod %s is deleted: it did not accept its assignment in time", p.Name))
 	}
 	if len(gone) > 0 {
@@ -232,6 +234,8 @@ func (s *Supervisors) convergeOneshot(r *round) {
 	policy := s.opts.Policy
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()
+		s.podEvent(p, skipperpb.EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
+			fmt.Sprintf("oneshot pod %s is deleted: no heartbeat and no load report names it any more", p.Name))
 		s.Retirer.DeleteSoon(p, "orphaned oneshot: no heartbeat and no load report names it any more")
 	}
 }

@@ -147,6 +147,7 @@ func (s *Supervisors) Scale(ctx context.Context, f *skipperpb.Function, n int, w
 	have := s.counted(key, sup)
 	s.Logger.Info("scale on request", zap.Stringer("function", key),
 		zap.Int("desired", n), zap.Int("instances", len(have)), zap.String("reason", why))
+	s.requestEvent(inForce, n, len(have), why)
 	if n < len(have) {
 		if err := s.shrink(ctx, have, len(have)-n, "on request: "+why); err != nil {
 			return nil, fmt.Errorf("drain an instance of %s: %w", key, err)

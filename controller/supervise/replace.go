@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"skipper/controller/events"
 	"skipper/controller/pool"
 	"skipper/controller/scale"
 	skipperpb "skipper/proto"
@@ -31,6 +32,12 @@ func (s *Supervisors) agreedLocked(key fn.Key, sup *supervisor, o outcome) {
 func (s *Supervisors) event(f *skipperpb.Function, kind skipperpb.EventType, severity skipperpb.EventSeverity, message string) {
 	if s.Event != nil {
 		s.Event(&skipperpb.Event{Timestamp: timestamppb.Now(), Function: f, Type: kind, Severity: severity, Message: message})
+	}
+}
+
+func (s *Supervisors) podEvent(p pool.Pod, kind skipperpb.EventType, severity skipperpb.EventSeverity, message string) {
+	if s.Event != nil {
+		s.Event(events.OfPod(p, kind, severity, message))
 	}
 }
 
@@ -230,7 +237,7 @@ func (s *Supervisors) drainOne(ctx context.Context, r *round, p pool.Pod, why st
 	}
 	s.metrics.replacements.WithLabelValues("replaced").Inc()
 	s.endReplacement(r.sup, p.UID)
-	s.event(r.function, skipperpb.EventType_EVENT_TYPE_STALE_REPLACEMENT, skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
+	s.podEvent(p, skipperpb.EventType_EVENT_TYPE_STALE_REPLACEMENT, skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
 		fmt.Sprintf("pod %s drains, its replacement is there: %s", p.Name, why))
 }
 

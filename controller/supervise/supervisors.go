@@ -165,6 +165,10 @@ type supervisor struct {
 	// the replacement is there and only the drain is left.
 	replacing map[string]bool
 
+	// latest is the newest decision of this replica while it was responsible;
+	// nil: there is none. Guarded by Supervisors.mu.
+	latest *Latest
+
 	window   scale.Window
 	decision quiet[decided]
 	// busy is when each oneshot pod was last known to serve; nil otherwise.
