@@ -1,5 +1,9 @@
-// Package main is skipper, the operator's command line: it renders the
-// configuration of a gateway, makes certificates and tells its version.
+// Package main is skipper, the operator's command line: it shows what functions
+// and pools do, acts on them, finds what is set up wrongly, renders the
+// configuration of a gateway and makes certificates.
+//
+// The commands are here, one file each; what they need to know of a cluster is
+// read by the packages below internal, and decided there without I/O.
 package main
 
 import (
@@ -13,7 +17,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := newRoot().ExecuteContext(ctx); err != nil {
+	root := newRoot(realWorld())
+	callAs(root, os.Args[0])
+	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "skipper:", err)
 		os.Exit(1)
 	}

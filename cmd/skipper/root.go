@@ -2,24 +2,58 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
 
+// Groups of commands, as help shows them.
+const (
+	groupLook  = "look"
+	groupAct   = "act"
+	groupSetUp = "setup"
+)
+
 // newRoot builds the whole command, so that tests can run it.
-func newRoot() *cobra.Command {
+func newRoot(w *world) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "skipper",
-		Short:         "Set up Skipper",
+		Use:   "skipper",
+		Short: "Look after Skipper: see what it does, act on it, set it up",
+		Long: `Look after Skipper: see what it does, act on it, set it up.
+
+Commands on a cluster use the kubeconfig, as kubectl does. Each flag may be set by
+an environment variable, SKIPPER_SYSTEM_NAMESPACE for --system-namespace; a flag
+beats the variable. NO_COLOR turns colours off. Installed as kubectl-skipper, it
+is also kubectl skipper.`,
 		Args:          cobra.NoArgs,
 		RunE:          help,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newEnvoy(), newTLS(), newVersion())
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "See:"}, &cobra.Group{ID: groupAct, Title: "Act:"}, &cobra.Group{ID: groupSetUp, Title: "Set up:"})
+	root.SetHelpCommandGroupID(groupSetUp)
+	root.SetCompletionCommandGroupID(groupSetUp)
+	add(root, groupLook, newFunctions(w), newInstances(w), newDescribe(w), newEvents(w), newPools(w))
+	add(root, groupSetUp, newEnvoy(), newTLS(), newVersion())
 	return root
+}
+
+func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
+	for _, c := range cmds {
+		c.GroupID = group
+	}
+	root.AddCommand(cmds...)
+}
+
+// callAs makes help speak of the program as it was called: a plugin of kubectl
+// has a dash in its file's name where people write a space.
+func callAs(root *cobra.Command, arg0 string) {
+	name := strings.TrimSuffix(filepath.Base(arg0), ".exe")
+	if plugin, ok := strings.CutPrefix(name, "kubectl-"); ok {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl " + strings.ReplaceAll(plugin, "_", "-")}
+	}
 }
 
 // help is what a command of commands does when none is named. Being runnable,
