@@ -1,6 +1,8 @@
 // Package echo is the example function's answers: what a caller sent, given back in each way in which HTTP can give
 // something back, so that a test or a curious person can see what a pod sees.
 //
+// Beside that it uses CPU, memory and time as a request asks for, so that scaling can be seen.
+//
 // It holds no state of its own beyond the gRPC server, never keeps a body in memory, and knows nothing of tokens:
 // who may ask is decided in front of it by the package function.
 package echo
@@ -56,6 +58,8 @@ func New(cfg Config) *Server {
 		"/sse":      s.serveEvents,
 		"/ws":       s.serveWebSocket,
 		"/slow":     s.serveSlow,
+		"/burn":     s.serveBurn,
+		"/hold":     s.serveHold,
 		"/trailers": s.serveTrailers,
 		"/421":      serveOwn421,
 		"/crash":    s.serveCrash,
