@@ -136,7 +136,7 @@ func (s *Server) check(f *skipperpb.Function) error {
 		return err
 	}
 	if most := s.opts.MaxInstancesLimit; most > 0 && f.GetScale().GetMaxInstances() > most {
-		return reason.Error(codes.ResourceExhausted, reason.LimitReached,
+		return reason.Permanent(codes.ResourceExhausted, reason.LimitReached,
 			fmt.Sprintf("scale.max_instances %d is above the limit of %d: lower it, or raise --max-instances-limit of the controller", f.GetScale().GetMaxInstances(), most))
 	}
 	return nil

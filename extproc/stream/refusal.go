@@ -112,6 +112,9 @@ func controllerRefusal(err error) *refusal {
 	switch httpStatus(r.reason) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		r.again = retryAfter(err)
+		if reason.IsPermanent(err) {
+			r.again = 0
+		}
 	}
 	if r.reason == reason.ControllerUnavailable {
 		r.message = "no controller could answer: " + r.message

@@ -103,6 +103,20 @@ func TestControllerErrors(t *testing.T) {
 	}
 }
 
+func TestLimitThatNoRetryLiftsHasNoRetryAfter(t *testing.T) {
+	for _, row := range []struct {
+		err  error
+		want int
+	}{
+		{reason.Error(codes.ResourceExhausted, reason.LimitReached, "too much lately"), againLater},
+		{reason.Permanent(codes.ResourceExhausted, reason.LimitReached, "too many instances"), 0},
+	} {
+		if got := controllerRefusal(row.err); got.again != row.want || httpStatus(got.reason) != 429 {
+			t.Errorf("%v: %+v, want again %d", row.err, got, row.want)
+		}
+	}
+}
+
 func TestInstanceThatCannotBeUsed(t *testing.T) {
 	r := newRig(t, &fakeController{answer: func(_ context.Context, n int, q *skipperpb.GetInstanceRequest) (*skipperpb.Instance, error) {
 		i := instance(q.GetFunction(), n, 1)

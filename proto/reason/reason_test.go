@@ -27,3 +27,15 @@ func TestOfIsEmptyWithoutAReason(t *testing.T) {
 		}
 	}
 }
+
+func TestPermanentSaysThatNoRetryHelps(t *testing.T) {
+	err := reason.Permanent(codes.ResourceExhausted, reason.LimitReached, "too many")
+	if reason.Of(err) != reason.LimitReached || status.Convert(err).Message() != "too many" || !reason.IsPermanent(status.FromProto(status.Convert(err).Proto()).Err()) {
+		t.Errorf("%v is of %q, permanent %v", err, reason.Of(err), reason.IsPermanent(err))
+	}
+	for _, err := range []error{nil, errors.New("x"), status.Error(codes.ResourceExhausted, "y"), reason.Error(codes.ResourceExhausted, reason.LimitReached, "z")} {
+		if reason.IsPermanent(err) {
+			t.Errorf("%v is permanent", err)
+		}
+	}
+}
