@@ -101,7 +101,7 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 	p := &process{cfg: cfg, log: log, identity: id, conn: conn, api: skipperpb.NewControllerServiceClient(conn), registry: registry}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = metrics.New(p.registry)
-	router := heartbeat.Router{IP: cfg.routerIP, ID: uuid.NewString(), EnvoyNodeID: cfg.envoyNodeID}
+	router := heartbeat.Router{IP: cfg.routerIP, ID: uuid.NewString(), EnvoyNodeID: cfg.envoyNodeID, StartedAt: time.Now()}
 	p.xds = client.New(client.Options{Conn: conn, Node: node(cfg, router.ID), Logger: log, OnUpdate: p.pushed})
 	p.table = table.New(table.Options{
 		Subscriber: p.xds, Staleness: cfg.tableStaleness, Confirm: cfg.confirmTimeout, Idle: cfg.functionIdle,

@@ -21,7 +21,8 @@ const maxForwardedFor = 1000
 // Heartbeat notes which functions a router uses, and tells the other replicas.
 // Functions that are invalid or
 // not managed are ignored and counted, so that one of them does not take the
-// others along.
+// others along. A message without any is a sign of life, which the others hear
+// of too.
 func (s *Server) Heartbeat(_ context.Context, r *skipperpb.HeartbeatRequest) (*skipperpb.HeartbeatResponse, error) {
 	id := heartbeat.RouterID(r)
 	if id == "" || max(len(r.GetRouterId()), len(r.GetRouterIp()), len(r.GetEnvoyNodeId())) > maxID {
@@ -30,15 +31,16 @@ func (s *Server) Heartbeat(_ context.Context, r *skipperpb.HeartbeatRequest) (*s
 	if n := len(r.GetForwardedFor()); n > maxForwardedFor {
 		return nil, status.Errorf(codes.InvalidArgument, "forwarded_for has %d addresses, at most %d are taken", n, maxForwardedFor)
 	}
+	if d := r.GetRunningFor(); d != nil && (d.CheckValid() != nil || d.AsDuration() < 0) {
+		return nil, status.Error(codes.InvalidArgument, "running_for is negative or no duration: leave it out, or set how long the router has been running")
+	}
 	valid := s.valid(r.GetHeartbeats())
 	checked := &skipperpb.HeartbeatRequest{
 		RouterIp: r.GetRouterIp(), RouterId: r.GetRouterId(), EnvoyNodeId: r.GetEnvoyNodeId(),
-		Goodbye: r.GetGoodbye(), Heartbeats: valid, ForwardedFor: r.GetForwardedFor(),
+		Goodbye: r.GetGoodbye(), RunningFor: r.GetRunningFor(), Heartbeats: valid, ForwardedFor: r.GetForwardedFor(),
 	}
 	out := s.Heartbeats.Record(checked, time.Now())
-	if len(valid) > 0 || r.GetGoodbye() {
-		s.Forwarder.Heartbeat(checked)
-	}
+	s.Forwarder.Heartbeat(checked)
 	s.count(out, len(r.GetHeartbeats())-len(valid))
 	if out.Accepted > 0 {
 		for _, h := range valid {

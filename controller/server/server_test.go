@@ -21,6 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/acquire"
@@ -225,6 +226,9 @@ func TestGetInstanceRefusals(t *testing.T) {
 			if status.Code(err) != tt.code || reason.Of(err) != tt.reason || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("error %v (%s, %q), want %s, %q, saying %q", err, status.Code(err), reason.Of(err), tt.code, tt.reason, tt.says)
 			}
+			if got, want := reason.IsPermanent(err), tt.request.GetFunction().GetScale().GetMaxInstances() > 10; got != want {
+				t.Errorf("no retry helps: %v, want %v", got, want)
+			}
 		})
 	}
 }
@@ -411,6 +415,28 @@ func TestHeartbeat(t *testing.T) {
 		if _, err := x.client.Heartbeat(t.Context(), r); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("Heartbeat = %v, want INVALID_ARGUMENT", err)
 		}
+	}
+}
+
+// A router that uses no function is heard of by all, too.
+func TestHeartbeatWithoutFunctions(t *testing.T) {
+	x := serve(t)
+	for _, r := range []*skipperpb.HeartbeatRequest{
+		{RouterIp: "10.9.0.1", RouterId: "r", EnvoyNodeId: "e", RunningFor: durationpb.New(time.Second)},
+		{RouterIp: "10.9.0.2", Heartbeats: []*skipperpb.Heartbeat{{Function: function("")}}},
+	} {
+		if _, err := x.client.Heartbeat(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := x.client.Heartbeat(t.Context(), &skipperpb.HeartbeatRequest{RouterIp: "10.9.0.1", RunningFor: durationpb.New(-1)}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("Heartbeat of a router that began in the future = %v, want INVALID_ARGUMENT", err)
+	}
+	if got := strings.Join(x.forwarded, "; "); got != "10.9.0.1 0 []; 10.9.0.2 0 []" {
+		t.Errorf("others were told %q, want of both routers", got)
+	}
+	if len(x.heard) > 0 || x.server.Heartbeats.Routers() != 0 {
+		t.Errorf("heard of %v, %d routers remembered: want neither", x.heard, x.server.Heartbeats.Routers())
 	}
 }
 

@@ -1,6 +1,11 @@
 // Package heartbeat tells the controllers which functions this router uses and
 // what is in progress on which pod. A function is named while it is used and for
 // three intervals after, so that its last count is always zero.
+//
+// A router that uses none says at its start, and each interval, that it is there
+// and which Envoy it serves. By that the controllers know at once that a killed
+// process before it has a successor: else what that one may still have in its
+// table would hold up drains and reused addresses until the table has expired.
 package heartbeat
 
 import (
@@ -14,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skipperpb "skipper/proto"
@@ -40,6 +46,8 @@ type Client interface {
 // Router is who sends.
 type Router struct {
 	IP, ID, EnvoyNodeID string
+	// StartedAt is when this process began; zero says nothing about it.
+	StartedAt time.Time
 }
 
 // Options of Run.
@@ -53,25 +61,25 @@ type Options struct {
 	Logger *zap.Logger
 }
 
-// Run sends heartbeats until ctx ends.
+// Run sends heartbeats, the first one at once, until ctx ends.
 func Run(ctx context.Context, o Options) error {
 	tick := time.NewTicker(o.Interval)
 	defer tick.Stop()
-	for {
+	for now := time.Now(); ; {
+		for _, r := range Batches(o.Table.Usage(now), o.Router, o.Interval, now) {
+			o.send(ctx, r)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
-			for _, r := range Batches(o.Table.Usage(now), o.Router, o.Interval, now) {
-				o.send(ctx, r)
-			}
+		case now = <-tick.C:
 		}
 	}
 }
 
 // Goodbye says that this router stops: its heartbeats no longer count.
 func Goodbye(ctx context.Context, o Options) {
-	r := o.Router.request()
+	r := o.Router.request(time.Now())
 	r.Goodbye = true
 	o.send(ctx, r)
 }
@@ -92,12 +100,16 @@ func (o Options) send(ctx context.Context, r *skipperpb.HeartbeatRequest) {
 	}
 }
 
-func (r Router) request() *skipperpb.HeartbeatRequest {
-	return &skipperpb.HeartbeatRequest{RouterIp: r.IP, RouterId: r.ID, EnvoyNodeId: r.EnvoyNodeID}
+func (r Router) request(now time.Time) *skipperpb.HeartbeatRequest {
+	m := &skipperpb.HeartbeatRequest{RouterIp: r.IP, RouterId: r.ID, EnvoyNodeId: r.EnvoyNodeID}
+	if !r.StartedAt.IsZero() {
+		m.RunningFor = durationpb.New(now.Sub(r.StartedAt))
+	}
+	return m
 }
 
-// Batches builds the messages of one interval, sorted by function; none if
-// nothing is used.
+// Batches builds the messages of one interval, sorted by function: one without
+// any if nothing is used.
 func Batches(usages []table.Usage, r Router, interval time.Duration, now time.Time) []*skipperpb.HeartbeatRequest {
 	beats := make([]*skipperpb.Heartbeat, 0, len(usages))
 	for _, u := range usages {
@@ -111,11 +123,11 @@ func Batches(usages []table.Usage, r Router, interval time.Duration, now time.Ti
 	slices.SortFunc(beats, func(a, b *skipperpb.Heartbeat) int {
 		return cmp.Compare(fn.KeyOf(a.GetFunction()).String(), fn.KeyOf(b.GetFunction()).String())
 	})
-	var out []*skipperpb.HeartbeatRequest
-	for size := maxBatch; len(beats) > 0; beats = beats[1:] {
+	out, size := []*skipperpb.HeartbeatRequest{r.request(now)}, 0
+	for ; len(beats) > 0; beats = beats[1:] {
 		n := proto.Size(beats[0])
-		if size+n > maxBatch {
-			out = append(out, r.request())
+		if size > 0 && size+n > maxBatch {
+			out = append(out, r.request(now))
 			size = 0
 		}
 		last := out[len(out)-1]

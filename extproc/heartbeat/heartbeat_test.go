@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skipperpb "skipper/proto"
@@ -33,6 +34,8 @@ func function(tenant string) *skipperpb.Function {
 
 func TestBatches(t *testing.T) {
 	now := time.Unix(1000, 0)
+	router := Router{IP: "10.0.0.1", ID: "id", EnvoyNodeID: "envoy", StartedAt: now.Add(-time.Minute)}
+	hello := &skipperpb.HeartbeatRequest{RouterIp: "10.0.0.1", RouterId: "id", EnvoyNodeId: "envoy", RunningFor: durationpb.New(time.Minute)}
 	usages := []table.Usage{
 		{Function: function("b"), Total: 3, InFlight: map[string]uint32{"u1": 1, "u2": 2}},
 		{Function: function("just-idle"), Idle: 15 * time.Second},
@@ -45,18 +48,19 @@ func TestBatches(t *testing.T) {
 	}
 	failing := beat("failing", 0, nil)
 	failing.FailuresByInstance = map[string]uint32{"u4": 2}
-	want := []*skipperpb.HeartbeatRequest{{
-		RouterIp: "10.0.0.1", RouterId: "id", EnvoyNodeId: "envoy",
-		Heartbeats: []*skipperpb.Heartbeat{
-			beat("a", 1, map[string]uint32{"u3": 1}), beat("b", 3, map[string]uint32{"u1": 1, "u2": 2}), failing, beat("just-idle", 0, nil),
-		},
-	}}
-	got := Batches(usages, Router{"10.0.0.1", "id", "envoy"}, 5*time.Second, now)
-	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		t.Errorf("batches (-want +got):\n%s", diff)
+	full := proto.CloneOf(hello)
+	full.Heartbeats = []*skipperpb.Heartbeat{
+		beat("a", 1, map[string]uint32{"u3": 1}), beat("b", 3, map[string]uint32{"u1": 1, "u2": 2}), failing, beat("just-idle", 0, nil),
 	}
-	if got := Batches(usages[3:4], Router{}, 5*time.Second, now); got != nil {
-		t.Errorf("idle functions make messages: %v", got)
+	for _, row := range []struct {
+		name   string
+		usages []table.Usage
+		want   *skipperpb.HeartbeatRequest
+	}{{"in use", usages, full}, {"idle", usages[3:4], hello}, {"no function", nil, hello}} {
+		got := Batches(row.usages, router, 5*time.Second, now)
+		if diff := cmp.Diff([]*skipperpb.HeartbeatRequest{row.want}, got, protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.name, diff)
+		}
 	}
 }
 
@@ -104,12 +108,29 @@ func (r *receiver) take() []*skipperpb.HeartbeatRequest {
 	return out
 }
 
+func (r *receiver) setAway(away bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = away
+}
+
+// named is how many of the messages that came name a function.
+func (r *receiver) named() (named, all int) {
+	got := r.take()
+	for _, m := range got {
+		if len(m.GetHeartbeats()) > 0 {
+			named++
+		}
+	}
+	return named, len(got)
+}
+
 func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tab := table.New(table.Options{Now: time.Now()})
 		r := &receiver{}
 		codesSeen := map[codes.Code]int{}
-		o := Options{Client: r, Table: tab, Interval: 5 * time.Second, Beat: func(c codes.Code) { codesSeen[c]++ }, Logger: zaptest.NewLogger(t)}
+		o := Options{Client: r, Table: tab, Router: Router{ID: "id", EnvoyNodeID: "envoy"}, Interval: 5 * time.Second, Beat: func(c codes.Code) { codesSeen[c]++ }, Logger: zaptest.NewLogger(t)}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() {
@@ -117,18 +138,21 @@ func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		tab.Function(header.Of(function("t")))
-		<-time.NewTimer(time.Minute).C // virtual
-		if n := len(r.take()); n != 1+IdleIntervals {
-			t.Errorf("%d heartbeats for one request, want %d", n, 1+IdleIntervals)
+		synctest.Wait()
+		if got := r.take(); len(got) != 1 || len(got[0].GetHeartbeats()) != 0 || got[0].GetRouterId() != "id" || got[0].GetEnvoyNodeId() != "envoy" {
+			t.Errorf("at the start: %v, want one message that names the router", got)
 		}
-		r.away = true
 		tab.Function(header.Of(function("t")))
+		<-time.NewTimer(time.Minute + time.Second).C // virtual
+		if named, all := r.named(); named != 1+IdleIntervals || all != 12 {
+			t.Errorf("%d heartbeats for one request in %d messages, want %d in 12", named, all, 1+IdleIntervals)
+		}
+		r.setAway(true)
 		<-time.NewTimer(time.Minute).C // virtual
-		if codesSeen[codes.Unavailable] != 1+IdleIntervals {
+		if codesSeen[codes.Unavailable] != 12 {
 			t.Errorf("codes are %v", codesSeen)
 		}
-		r.away = false
+		r.setAway(false)
 		Goodbye(ctx, o)
 		if got := r.take(); len(got) != 1 || !got[0].GetGoodbye() {
 			t.Errorf("goodbye is %v", got)
