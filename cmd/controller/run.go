@@ -230,10 +230,19 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 		p.stopServing() //nolint:contextcheck // its time is callGrace, not that of ctx, which has ended
 		<-supervised    // what they have under way is left to the acquirer, too
 		stop()
-		p.peers.Close()
+		p.tellPeers() //nolint:contextcheck // its time is writeGrace, not that of ctx, which has ended
 		return nil
 	})
 	return g.Wait()
+}
+
+// tellPeers ends the connections to the other replicas, which are sent before
+// what nobody will say again: goodbyes of routers that stopped with us.
+func (p *process) tellPeers() {
+	ctx, cancel := context.WithTimeout(context.Background(), p.writeGrace())
+	defer cancel()
+	p.peers.Flush(ctx)
+	p.peers.Close()
 }
 
 // acquireAndRetire stops the retirer after the acquirer, whose last act is to

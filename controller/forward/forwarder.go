@@ -123,7 +123,7 @@ func (f *Forwarder) Heartbeat(r *skipperpb.HeartbeatRequest) {
 	}
 	on := &skipperpb.HeartbeatRequest{
 		RouterIp: r.GetRouterIp(), RouterId: r.GetRouterId(), EnvoyNodeId: r.GetEnvoyNodeId(),
-		Goodbye: r.GetGoodbye(), Heartbeats: r.GetHeartbeats(), ForwardedFor: next,
+		Goodbye: r.GetGoodbye(), RunningFor: r.GetRunningFor(), Heartbeats: r.GetHeartbeats(), ForwardedFor: next,
 	}
 	for _, ip := range targets {
 		p := f.cfg.Peers.of(ip)
@@ -150,6 +150,7 @@ func (p *peer) send(ctx context.Context) {
 		}
 		for r := p.outbox.take(); r != nil && ctx.Err() == nil; r = p.outbox.take() {
 			p.deliver(ctx, r)
+			p.outbox.delivered()
 		}
 	}
 }

@@ -3,15 +3,17 @@ package forward
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skipperpb "skipper/proto"
@@ -162,45 +164,129 @@ func TestMergeOfGoodbyes(t *testing.T) {
 	}
 }
 
-// Merging in any grouping says of each function the newest, as a receiver that
-// had got all messages would know it.
-func TestMergeKeepsTheNewestOfEachFunction(t *testing.T) {
+// said is what a receiver knows of a function.
+type said struct {
+	At       int64
+	InFlight uint32
+	Failures map[string]uint32
+}
+
+// saidBy is what a receiver knows that got all messages: the newest heartbeat of
+// each function, and all failures.
+func saidBy(all []*skipperpb.HeartbeatRequest) map[string]said {
+	out := map[string]said{}
+	for _, r := range all {
+		for _, h := range r.GetHeartbeats() {
+			tenant := h.GetFunction().GetTenant()
+			now, known := out[tenant]
+			if at := h.GetTimestamp().GetSeconds(); !known || at >= now.At {
+				now.At, now.InFlight = at, h.GetInFlightRequests()
+			}
+			for uid, n := range h.GetFailuresByInstance() {
+				if now.Failures == nil {
+					now.Failures = map[string]uint32{}
+				}
+				now.Failures[uid] += n
+			}
+			out[tenant] = now
+		}
+	}
+	return out
+}
+
+// someMessages of one router, each of which names a function once.
+func someMessages(rnd *rand.Rand) []*skipperpb.HeartbeatRequest {
+	all := make([]*skipperpb.HeartbeatRequest, 1+rnd.IntN(5))
+	for n := range all {
+		all[n] = batch("r", 0)
+		all[n].ForwardedFor = []string{fmt.Sprint(n)}
+		all[n].RunningFor = durationpb.New(time.Duration(n) * time.Second)
+		for i := range 4 {
+			if rnd.IntN(2) == 0 {
+				continue
+			}
+			h := batch("r", int64(rnd.IntN(20)), fmt.Sprint("t", i)).GetHeartbeats()[0]
+			h.InFlightRequests = rnd.Uint32N(100)
+			for range rnd.IntN(3) {
+				if h.FailuresByInstance == nil {
+					h.FailuresByInstance = map[string]uint32{}
+				}
+				h.FailuresByInstance[fmt.Sprint("u", rnd.IntN(3))] = 1 + rnd.Uint32N(5)
+			}
+			all[n].Heartbeats = append(all[n].Heartbeats, h)
+		}
+	}
+	return all
+}
+
+// Merging says what a receiver would know that had got all messages.
+func TestMergeSaysWhatAllMessagesSaid(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
-		var all []*skipperpb.HeartbeatRequest
-		want := map[string]int64{}
-		for range 1 + rnd.IntN(5) {
-			r := batch("r", 0)
-			for i := range 4 {
-				if rnd.IntN(2) == 0 {
-					at, tenant := int64(rnd.IntN(100)), fmt.Sprint("t", i)
-					r.Heartbeats = append(r.Heartbeats, batch("r", at, tenant).GetHeartbeats()...)
-					want[tenant] = max(want[tenant], at)
-				}
-			}
-			r.ForwardedFor = []string{fmt.Sprint(len(all))}
-			all = append(all, r)
+		all := someMessages(rnd)
+		before := make([]*skipperpb.HeartbeatRequest, len(all))
+		for i, r := range all {
+			before[i] = proto.CloneOf(r)
 		}
-		before := slices.Clone(all[0].GetHeartbeats())
 		merged := all[0]
 		for _, r := range all[1:] {
 			merged = Merge(merged, r)
 		}
-		got := map[string]int64{}
-		for _, h := range merged.GetHeartbeats() {
-			if _, twice := got[h.GetFunction().GetTenant()]; twice {
-				t.Fatalf("%s stands twice in %v", h.GetFunction().GetTenant(), merged)
-			}
-			got[h.GetFunction().GetTenant()] = h.GetTimestamp().GetSeconds()
-		}
-		if d := cmp.Diff(want, got); d != "" {
+		if d := cmp.Diff(saidBy(all), saidBy([]*skipperpb.HeartbeatRequest{merged})); d != "" {
 			t.Fatalf("(-want +got):\n%s", d)
 		}
-		if merged.GetForwardedFor()[0] != fmt.Sprint(len(all)-1) {
-			t.Fatalf("forwarded_for %v, want that of the last", merged.GetForwardedFor())
+		if last := all[len(all)-1]; merged.GetForwardedFor()[0] != last.GetForwardedFor()[0] || merged.GetRunningFor().AsDuration() != last.GetRunningFor().AsDuration() {
+			t.Fatalf("merged is %v, want the rest to be that of the last", merged)
 		}
-		if d := cmp.Diff(before, all[0].GetHeartbeats(), protocmp.Transform()); d != "" {
-			t.Fatalf("Merge changed its argument:\n%s", d)
+		if d := cmp.Diff(before, all, protocmp.Transform()); d != "" {
+			t.Fatalf("Merge changed its arguments:\n%s", d)
+		}
+	}
+}
+
+func TestMergedFailuresAreBounded(t *testing.T) {
+	of := func(from, to int, n uint32) *skipperpb.HeartbeatRequest {
+		r := batch("r", 1, "t")
+		r.Heartbeats[0].FailuresByInstance = map[string]uint32{}
+		for i := range to - from {
+			r.Heartbeats[0].FailuresByInstance[fmt.Sprint("u", from+i)] = n
+		}
+		return r
+	}
+	got := Merge(of(0, maxFailing-1, math.MaxUint32), of(maxFailing-10, 2*maxFailing, 2)).GetHeartbeats()[0].GetFailuresByInstance()
+	if len(got) > 2*maxFailing || got[fmt.Sprint("u", maxFailing-5)] != math.MaxUint32 {
+		t.Errorf("%d pods, %d failures of one; want at most %d and the largest number", len(got), got[fmt.Sprint("u", maxFailing-5)], 2*maxFailing)
+	}
+	if got = Merge(of(maxFailing, 3*maxFailing, 1), of(0, maxFailing, 1)).GetHeartbeats()[0].GetFailuresByInstance(); len(got) != maxFailing {
+		t.Errorf("%d pods are remembered, want %d", len(got), maxFailing)
+	}
+}
+
+// A goodbye that was said just before the end still reaches the others.
+func TestFlushSendsWhatWaits(t *testing.T) {
+	w := newWorld(t, 3)
+	hold := make(chan struct{})
+	from, slow := w.replicas[w.ips[0]], w.replicas[w.ips[2]]
+	slow.set(func() { slow.hold = hold })
+	for _, r := range []*skipperpb.HeartbeatRequest{batch("a", 1, "t"), batch("b", 1, "t"), {RouterId: "a", Goodbye: true}} {
+		from.forward.Heartbeat(r)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	from.peers.Flush(ended) // returns although somebody is slow
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		from.peers.Flush(t.Context())
+	}()
+	close(hold)
+	<-flushed
+	from.peers.Close()
+	for _, ip := range w.ips[1:] {
+		for r := range w.replicas[ip].beats {
+			if r.GetGoodbye() {
+				break
+			}
 		}
 	}
 }

@@ -154,6 +154,22 @@ func (p *Peers) Down(ip string) bool {
 	return peer == nil || peer.down()
 }
 
+// Flush returns when the heartbeats that wait for members have been sent, or ctx
+// ends. What is put meanwhile is waited for too: call it when nobody does any
+// more.
+func (p *Peers) Flush(ctx context.Context) {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.peers))
+	p.mu.Unlock()
+	for _, peer := range all {
+		select {
+		case <-peer.outbox.emptied():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // Close ends all calls and connections, and returns when everything has ended.
 func (p *Peers) Close() {
 	p.mu.Lock()
