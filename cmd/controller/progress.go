@@ -32,7 +32,7 @@ func (p *process) buildProgress(c clients) {
 	p.xds.Observe(p.tracker.Observer())
 	p.leases = lease.New(lease.Config{
 		Leases: c.background.CoordinationV1(), Namespace: p.Namespace, Staleness: p.TableStaleness,
-		Subscribers: p.xds.Subscribers, EnvoyOf: p.tracker.EnvoyOf, FreshAt: p.watch.FreshAt, Registerer: p.registry, Log: p.logger,
+		Subscribers: p.xds.Subscribers, GatewayOf: p.tracker.GatewayOf, FreshAt: p.watch.FreshAt, Registerer: p.registry, Log: p.logger,
 	})
 }
 
@@ -80,7 +80,7 @@ func (p *process) recall(ctx context.Context) error {
 	}
 	past := make([]withdraw.Past, len(known))
 	for i, k := range known {
-		past[i] = withdraw.Past{Node: k.Node, InStep: k.InStep, InTouch: k.Connected.Add(p.leases.Slack()), Envoy: k.Envoy}
+		past[i] = withdraw.Past{Node: k.Node, InStep: k.InStep, InTouch: k.Connected.Add(p.leases.Slack()), LastSeen: k.Connected, Envoy: k.Envoy, IP: k.IP}
 	}
 	p.tracker.Recall(past)
 	return nil
@@ -106,7 +106,7 @@ func (p *process) drained(pod pool.Pod) retire.Progress {
 type farewells struct {
 	*forward.Forwarder
 	heard  func(routerID, envoyNode string)
-	serves func(routerID, envoyNode string)
+	serves func(r *skipperpb.HeartbeatRequest)
 }
 
 // Heartbeat tells the other replicas.
@@ -116,7 +116,7 @@ func (f farewells) Heartbeat(r *skipperpb.HeartbeatRequest) {
 	case r.GetGoodbye():
 		f.heard(r.GetRouterId(), r.GetEnvoyNodeId())
 	default:
-		f.serves(r.GetRouterId(), r.GetEnvoyNodeId())
+		f.serves(r)
 	}
 	f.Forwarder.Heartbeat(r)
 }
@@ -127,12 +127,12 @@ func (p *process) saidGoodbye(routerID, envoyNode string) {
 	p.leases.Goodbye(xds.ExtprocNode(routerID))
 }
 
-func (p *process) serves(routerID, envoyNode string) {
-	if p.beats.Departed(routerID) {
+func (p *process) serves(r *skipperpb.HeartbeatRequest) {
+	if p.beats.Departed(r.GetRouterId()) {
 		return
 	}
-	p.loads.Served(envoyNode)
-	for _, node := range p.tracker.Serves(routerID, envoyNode) {
+	p.loads.Served(r.GetEnvoyNodeId())
+	for _, node := range p.tracker.Serves(r) {
 		p.leases.Goodbye(node)
 	}
 }

@@ -58,8 +58,9 @@ type Config struct {
 	Staleness time.Duration
 	// Subscribers of this replica: server.Server.Subscribers.
 	Subscribers func() []server.Subscriber
-	// EnvoyOf is the Envoy that an extproc serves; empty: unknown.
-	EnvoyOf func(node string) string
+	// GatewayOf is the Envoy that an extproc serves, and the IP of the pod that
+	// both are in; empty: unknown.
+	GatewayOf func(node string) (envoy, ip string)
 	// FreshAt is a time up to which this replica knows all pods; zero: none.
 	FreshAt    func() time.Time
 	Registerer prometheus.Registerer
@@ -72,8 +73,9 @@ type State struct {
 	// InStep is when it was last known to have acknowledged everything; zero:
 	// never yet.
 	InStep time.Time
-	// Envoy is the node id of the Envoy that it serves; empty: unknown.
-	Envoy string
+	// Envoy is the node id of the Envoy that it serves, and IP that of the pod
+	// that both are in; empty: unknown.
+	Envoy, IP string
 	// Connected is when it was last known to be connected. It may have been for
 	// Slack longer.
 	Connected time.Time
@@ -285,7 +287,7 @@ func connectedNow(all []server.Subscriber, fresh, now time.Time) map[string]Stat
 func (k *Keeper) renew(ctx context.Context, s State) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	s.Envoy = k.cfg.EnvoyOf(s.Node)
+	s.Envoy, s.IP = k.cfg.GatewayOf(s.Node)
 	wanted := newLease(k.cfg.Namespace, s, k.cfg.Staleness)
 	written, err := k.update(ctx, s.Node, wanted)
 	if apierrors.IsNotFound(err) {

@@ -44,7 +44,9 @@ func start(t *testing.T) *world {
 			defer w.mu.Unlock()
 			return slices.Clone(w.subs)
 		},
-		EnvoyOf: func(node string) string { return "envoy-of-" + strings.TrimPrefix(node, "extproc/") },
+		GatewayOf: func(node string) (envoy, ip string) {
+			return "envoy-of-" + strings.TrimPrefix(node, "extproc/"), "ip-of-" + strings.TrimPrefix(node, "extproc/")
+		},
 		FreshAt: func() time.Time {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -221,7 +223,7 @@ func TestLeaseNeverGoesBackAndMovesBetweenControllers(t *testing.T) {
 		}
 		w.set(now, subscriber("extproc/e1", now))
 		after(2 * time.Second)
-		want := []State{{Node: "extproc/e1", Envoy: "envoy-of-e1", InStep: now.Add(time.Hour), Connected: now.Add(time.Hour)}}
+		want := []State{{Node: "extproc/e1", Envoy: "envoy-of-e1", IP: "ip-of-e1", InStep: now.Add(time.Hour), Connected: now.Add(time.Hour)}}
 		if diff := cmp.Diff(want, w.read(t)); diff != "" {
 			t.Errorf("leases (-want +got):\n%s", diff)
 		}

@@ -19,8 +19,12 @@ const (
 	LabelValue = "skipper-extproc"
 )
 
-// envoyAnnotation names the Envoy that the extproc serves.
-const envoyAnnotation = "skipper/envoy-node"
+// Annotations that tell where the extproc is: which Envoy it serves, and the IP
+// of the pod that both are in.
+const (
+	envoyAnnotation = "skipper/envoy-node"
+	ipAnnotation    = "skipper/router-ip"
+)
 
 // namePrefix stands before the router id in a Lease's name.
 const namePrefix = "skipper-extproc-"
@@ -41,8 +45,10 @@ func nameOf(node string) string {
 func newLease(namespace string, s State, staleness time.Duration) *coordinationv1.Lease {
 	seconds := int32(min(staleness.Seconds(), 1<<30))
 	annotations := map[string]string{}
-	if s.Envoy != "" {
-		annotations[envoyAnnotation] = s.Envoy
+	for key, value := range map[string]string{envoyAnnotation: s.Envoy, ipAnnotation: s.IP} {
+		if value != "" {
+			annotations[key] = value
+		}
 	}
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nameOf(s.Node), Labels: map[string]string{Label: LabelValue}, Annotations: annotations},
@@ -58,7 +64,7 @@ func read(l *coordinationv1.Lease) (s State, ok bool) {
 	if l.Spec.HolderIdentity == nil || l.Spec.RenewTime == nil || *l.Spec.HolderIdentity == "" {
 		return State{}, false
 	}
-	s = State{Node: *l.Spec.HolderIdentity, Connected: l.Spec.RenewTime.Time, Envoy: l.Annotations[envoyAnnotation]}
+	s = State{Node: *l.Spec.HolderIdentity, Connected: l.Spec.RenewTime.Time, Envoy: l.Annotations[envoyAnnotation], IP: l.Annotations[ipAnnotation]}
 	if l.Spec.AcquireTime != nil {
 		s.InStep = l.Spec.AcquireTime.Time
 	}

@@ -36,7 +36,7 @@ type book struct {
 	read     bool                 // the Leases of an earlier time are known
 	lost     map[string]*lostNode // subscribers that went away, by node
 	departed map[string]time.Time // nodes that said goodbye, by when
-	envoys   map[string]string    // node ids of the Envoys that extprocs serve, by the extproc's node
+	gateways map[string]gateway   // where extprocs are, by node
 	own      nodes                // subscribers of this replica
 
 	members  []string
@@ -124,7 +124,7 @@ func newBook(staleness time.Duration, startedAt time.Time) *book {
 	return &book{
 		staleness: staleness + notice, startedAt: startedAt,
 		records: map[string]*record{}, unlisted: map[string]*record{}, sites: map[string]*site{},
-		lost: map[string]*lostNode{}, departed: map[string]time.Time{}, envoys: map[string]string{},
+		lost: map[string]*lostNode{}, departed: map[string]time.Time{}, gateways: map[string]gateway{},
 		peers: map[string]*peerState{}, blocked: map[string]*blocked{},
 	}
 }

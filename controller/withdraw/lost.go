@@ -17,6 +17,7 @@ type lostNode struct {
 	// acknowledged them, by resource name. Nil: it may have had any list.
 	acked map[string]uint64
 	said  bool // in the log
+	kept  bool // in the log: another extproc names its Envoy, and is no successor
 }
 
 // away is how long a subscriber has been.
@@ -29,6 +30,9 @@ type away struct {
 	// noted is when that became known here: it is back when it was in step with
 	// a replica later.
 	noted time.Time
+	// last is when it is last known to have been there: who began later may be
+	// its successor.
+	last time.Time
 }
 
 // or is what holds whichever of the two is true.
@@ -41,6 +45,9 @@ func (a away) or(b away) away {
 	}
 	if b.noted.After(a.noted) {
 		a.noted = b.noted
+	}
+	if b.last.After(a.last) {
+		a.last = b.last
 	}
 	return a
 }
@@ -85,7 +92,7 @@ func (b *book) lose(node string, how away, acked map[string]uint64, except func(
 
 // depart takes in the end of a stream of this replica.
 func (b *book) depart(node string, at time.Time, acked map[string]uint64) {
-	b.lose(node, away{since: at, inStep: at, noted: at}, acked, nil)
+	b.lose(node, away{since: at, inStep: at, noted: at, last: at}, acked, nil)
 }
 
 // found ends the search for a subscriber: it knows all that it has to, or what
@@ -112,41 +119,24 @@ func (b *book) inStep(all []string, asOf time.Time) {
 
 // goodbye is the word of a subscriber that it uses no table any more.
 func (b *book) goodbye(node string, now time.Time) {
-	delete(b.envoys, node)
+	delete(b.gateways, node)
 	if len(b.departed) < maxLost {
 		b.departed[node] = now
 	}
 	b.found(node)
 }
 
-// serve takes in that an extproc serves an Envoy. Whoever served it before and
-// is away is no more: an Envoy has one extproc at a time, on its socket. It
-// returns those.
-func (b *book) serve(node, envoy string, now time.Time) (ended []string) {
-	if _, bye := b.departed[node]; bye {
-		return nil // its last words arrived late
-	}
-	if len(b.envoys) < maxLost || b.envoys[node] != "" {
-		b.envoys[node] = envoy
-	}
-	for other := range b.lost {
-		if other != node && b.envoys[other] == envoy {
-			ended = append(ended, other)
-		}
-	}
-	for _, other := range ended {
-		delete(b.envoys, other)
-		b.goodbye(other, now)
-	}
-	return ended
-}
-
 // expire forgets those whose tables are used by nobody any more.
 func (b *book) expire(now time.Time) {
 	for node, l := range b.lost {
 		if now.Sub(l.since) > b.staleness {
-			delete(b.envoys, node)
+			delete(b.gateways, node)
 			b.found(node)
+		}
+	}
+	for node, g := range b.gateways {
+		if b.lost[node] == nil && now.Sub(g.heard) > b.staleness {
+			delete(b.gateways, node)
 		}
 	}
 	for node, at := range b.departed {

@@ -1,10 +1,10 @@
 package withdraw
 
 import (
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/pool"
@@ -17,8 +17,8 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func recalled() *book {
 	b := newBook(5*time.Minute, noon)
 	b.read = true
-	b.lose("extproc/old", away{since: noon.Add(40 * time.Second), inStep: noon.Add(-time.Minute), noted: noon}, nil, nil)
-	b.envoys["extproc/old"] = "gateway-1"
+	b.lose("extproc/old", away{since: noon.Add(40 * time.Second), inStep: noon.Add(-time.Minute), noted: noon, last: noon.Add(-time.Second)}, nil, nil)
+	b.gateways["extproc/old"] = gateway{envoy: "gateway-1", ip: "10.9.0.1"}
 	return b
 }
 
@@ -41,9 +41,10 @@ func TestWhoIsBack(t *testing.T) {
 		{"in step before that was read", func(b *book) { b.inStep([]string{"extproc/old"}, noon.Add(-time.Second)) }, false},
 		{"another one in step", func(b *book) { b.inStep([]string{"extproc/new"}, noon.Add(time.Second)) }, false},
 		{"goodbye", func(b *book) { b.goodbye("extproc/old", noon) }, true},
-		{"another one serves its Envoy", func(b *book) { b.serve("extproc/new", "gateway-1", noon) }, true},
-		{"another one serves another Envoy", func(b *book) { b.serve("extproc/new", "gateway-2", noon) }, false},
-		{"its own late heartbeat", func(b *book) { b.serve("extproc/old", "gateway-1", noon) }, false},
+		{"a later one in the same pod serves its Envoy", func(b *book) { b.serve("extproc/new", at("gateway-1", "10.9.0.1", 0), noon) }, true},
+		{"one in another pod serves an Envoy of that name", func(b *book) { b.serve("extproc/new", at("gateway-1", "10.9.0.2", 0), noon) }, false},
+		{"another one serves another Envoy", func(b *book) { b.serve("extproc/new", at("gateway-2", "10.9.0.1", 0), noon) }, false},
+		{"its own late heartbeat", func(b *book) { b.serve("extproc/old", at("gateway-1", "10.9.0.1", 0), noon) }, false},
 		{"its time is over", func(b *book) { b.expire(noon.Add(time.Hour)) }, true},
 	} {
 		b := recalled()
@@ -54,21 +55,93 @@ func TestWhoIsBack(t *testing.T) {
 	}
 }
 
+// at is where an extproc is that began so long after noon.
+func at(envoy, ip string, began time.Duration) gateway {
+	return gateway{envoy: envoy, ip: ip, began: noon.Add(began)}
+}
+
+func TestSucceed(t *testing.T) {
+	const later = time.Minute
+	for _, row := range []struct {
+		name         string
+		next, before gateway
+		want         bool
+	}{
+		{"began later in the same pod", at("e", "ip", later), at("e", "ip", 0), true},
+		{"began before the last word of the other", at("e", "ip", -later), at("e", "ip", 0), false},
+		{"began when that was under way", at("e", "ip", -tardy+1), at("e", "ip", 0), true},
+		{"began just before", at("e", "ip", -tardy), at("e", "ip", 0), false},
+		{"another pod", at("e", "other", later), at("e", "ip", 0), false},
+		{"another Envoy", at("other", "ip", later), at("e", "ip", 0), false},
+		{"says no address", at("e", "", later), at("e", "", 0), false},
+		{"the other said no address", at("e", "ip", later), at("e", "", 0), false},
+		{"says no Envoy", at("", "ip", later), at("", "ip", 0), false},
+		{"the other is unknown", at("e", "ip", later), gateway{}, false},
+	} {
+		if got := succeed(row.next, row.before, noon); got.ended != row.want || got.why == "" {
+			t.Errorf("%s: %+v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
 func TestSuccessorEndsOnlyWhoIsAway(t *testing.T) {
 	b := recalled()
-	b.serve("extproc/here", "gateway-1", noon) // ends old
-	if diff := cmp.Diff([]string(nil), b.serve("extproc/twin", "gateway-1", noon)); diff != "" {
-		t.Errorf("ended, though connected: %s", diff)
+	serve := func(node string, began, now time.Duration) (ended []string, twins int) {
+		ended, kept := b.serve(node, at("gateway-1", "10.9.0.1", began), noon.Add(now))
+		return ended, len(kept)
 	}
-	b.lose("extproc/here", away{since: noon, inStep: noon, noted: noon}, nil, nil)
-	if diff := cmp.Diff([]string{"extproc/here"}, b.serve("extproc/twin", "gateway-1", noon)); diff != "" {
-		t.Errorf("ended (-want +got):\n%s", diff)
+	serve("extproc/here", 0, 0) // ends old
+	if ended, twins := serve("extproc/next", time.Minute, time.Minute); ended != nil || twins != 0 {
+		t.Errorf("ended, though connected: %v", ended)
 	}
-	if got := b.serve("extproc/here", "gateway-1", noon); got != nil || b.envoys["extproc/here"] != "" {
-		t.Errorf("late words of one that has ended: %v ended, serves %q", got, b.envoys["extproc/here"])
+	gone := noon.Add(30 * time.Second)
+	b.lose("extproc/here", away{since: gone, inStep: gone, noted: gone, last: gone}, nil, nil)
+	if ended, _ := serve("extproc/next", time.Minute, 2*time.Minute); !slices.Equal(ended, []string{"extproc/here"}) {
+		t.Errorf("ended %v, want extproc/here", ended)
 	}
-	if len(b.lost) != 0 || len(b.envoys) != 1 {
-		t.Errorf("left behind: lost %v, envoys %v", b.lost, b.envoys)
+	if ended, _ := serve("extproc/here", 0, 2*time.Minute); ended != nil || b.gateways["extproc/here"] != (gateway{}) {
+		t.Errorf("late words of one that has ended: %v ended, is at %v", ended, b.gateways["extproc/here"])
+	}
+	if len(b.lost) != 0 || len(b.gateways) != 1 {
+		t.Errorf("left behind: lost %v, gateways %v", b.lost, b.gateways)
+	}
+}
+
+// Of two live gateways of one name, the one that can be reached says nothing
+// about the other, however often and in whichever pod.
+func TestTwinDoesNotEndWhoIsCutOff(t *testing.T) {
+	for _, ip := range []string{"10.9.0.1", "10.9.0.2"} {
+		b := newBook(5*time.Minute, noon.Add(-time.Hour))
+		said := 0
+		for second := 0; second < 120; second += 5 {
+			now := time.Duration(second) * time.Second
+			if second < 60 {
+				b.serve("extproc/a", at("e", "10.9.0.1", 0), noon.Add(now))
+			} else if second == 60 {
+				b.depart("extproc/a", noon.Add(now), nil)
+			}
+			ended, twins := b.serve("extproc/b", at("e", ip, min(now, time.Second)), noon.Add(now))
+			if said += len(twins); len(ended) > 0 {
+				t.Fatalf("%s: ended %v after %d s", ip, ended, second)
+			}
+		}
+		if said != 1 || b.lost["extproc/a"] == nil {
+			t.Errorf("%s: said %d times, lost %v; want once, and the twin to be missed", ip, said, b.lost)
+		}
+	}
+}
+
+// A word that the last one of the other overtakes does not make a late one of who was there before.
+func TestBeganIsTheEarliestThatWasSaid(t *testing.T) {
+	b := newBook(time.Minute, noon)
+	b.serve("extproc/a", at("e", "ip", 0), noon)
+	b.serve("extproc/a", at("e", "ip", time.Second), noon.Add(time.Hour))
+	if got := b.gateways["extproc/a"]; !got.began.Equal(noon) || !got.heard.Equal(noon.Add(time.Hour)) {
+		t.Errorf("began %v, heard %v", got.began, got.heard)
+	}
+	b.expire(noon.Add(2 * time.Hour))
+	if len(b.gateways) != 0 {
+		t.Errorf("remembered: %v", b.gateways)
 	}
 }
 

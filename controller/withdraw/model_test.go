@@ -253,16 +253,13 @@ func (p modelPeers) Members() []string {
 var errLost = errors.New("lost")
 
 func (p modelPeers) Call(ctx context.Context, ip string, do func(context.Context, skipperpb.ReplicaServiceClient) error) error {
-	return do(ctx, modelCall{p.world, ip})
+	return do(ctx, modelCall{world: p.world, ip: ip})
 }
 
 type modelCall struct {
-	world *model
-	ip    string
-}
-
-func (c modelCall) ShareLoad(context.Context, *skipperpb.ShareLoadRequest, ...grpc.CallOption) (*skipperpb.ShareLoadResponse, error) {
-	return nil, errLost
+	skipperpb.ReplicaServiceClient // nil: nothing but progress is shared
+	world                          *model
+	ip                             string
 }
 
 func (c modelCall) ShareProgress(ctx context.Context, r *skipperpb.ShareProgressRequest, _ ...grpc.CallOption) (*skipperpb.ShareProgressResponse, error) {

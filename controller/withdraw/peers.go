@@ -58,11 +58,11 @@ func (b *book) inherit(ip string, p *peerState, now time.Time) {
 	wasDone := func(r *record) bool { return r.done[ip] == handled }
 	for _, node := range p.subscribers {
 		if !slices.Contains(b.own.inStep, node) {
-			b.lose(node, away{since: now, inStep: p.heardAt, noted: now}, nil, wasDone)
+			b.lose(node, away{since: now, inStep: p.heardAt, noted: now, last: now}, nil, wasDone)
 		}
 	}
 	for node, since := range p.lost {
-		b.lose(node, away{since: since, inStep: p.heardAt, noted: now}, nil, wasDone)
+		b.lose(node, away{since: since, inStep: p.heardAt, noted: now, last: since}, nil, wasDone)
 	}
 }
 

@@ -141,29 +141,36 @@ func (t *Tracker) Goodbye(routerID string) {
 	remind(t.wake)
 }
 
-// Serves is told, again and again, which Envoy the extproc with the router id
-// serves. It returns the nodes of extprocs that served it before and are away:
-// they count as ended, because an Envoy has one extproc at a time. Ids of Envoys
-// must therefore be unique.
-func (t *Tracker) Serves(routerID, envoy string) (ended []string) {
-	if routerID == "" || envoy == "" {
+// Serves is told of each heartbeat of an extproc: where it is, and which Envoy it
+// serves. It returns the nodes of those whose place it has taken. Other extprocs
+// that name the same Envoy stay what they are.
+func (t *Tracker) Serves(r *skipperpb.HeartbeatRequest) (ended []string) {
+	if r.GetRouterId() == "" || r.GetEnvoyNodeId() == "" {
 		return nil
 	}
+	node, now := xds.ExtprocNode(r.GetRouterId()), time.Now()
+	g := gateway{envoy: r.GetEnvoyNodeId(), ip: r.GetRouterIp(), began: now.Add(-r.GetRunningFor().AsDuration())}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ended = t.book.serve(xds.ExtprocNode(routerID), envoy, time.Now())
+	ended, twins := t.book.serve(node, g, now)
+	for _, other := range twins {
+		t.log.Warn("extproc is away, and another one that names the same Envoy is no successor: it counts as at work until its table has expired; give each Envoy a node id of its own",
+			zap.String("node", other.node), zap.String("envoy", g.envoy), zap.String("named_by", node), zap.String("ip", g.ip), zap.String("reason", other.why))
+	}
 	if len(ended) > 0 {
-		t.log.Info("extprocs ended: another one serves their Envoy", zap.Strings("nodes", ended), zap.String("envoy", envoy), zap.String("by", xds.ExtprocNode(routerID)))
+		t.log.Info("extprocs ended: another one has taken their place", zap.Strings("nodes", ended), zap.String("envoy", g.envoy), zap.String("by", node))
 		remind(t.wake)
 	}
 	return ended
 }
 
-// EnvoyOf is the Envoy that an extproc serves, by its node id; empty: unknown.
-func (t *Tracker) EnvoyOf(node string) string {
+// GatewayOf is the node id of the Envoy that an extproc serves, and the IP of the
+// pod that both are in, by the extproc's node id; empty: unknown.
+func (t *Tracker) GatewayOf(node string) (envoy, ip string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.book.envoys[node]
+	g := t.book.gateways[node]
+	return g.envoy, g.ip
 }
 
 // Past is an extproc that was there before this controller.
@@ -173,8 +180,11 @@ type Past struct {
 	InTouch time.Time
 	// InStep is when it last had acknowledged everything, at the earliest.
 	InStep time.Time
-	// Envoy is the node id of the Envoy that it served; empty: unknown.
-	Envoy string
+	// LastSeen is when it was last known to be connected to a controller.
+	LastSeen time.Time
+	// Envoy is the node id of the Envoy that it served, and IP that of the pod
+	// that both are in; empty: unknown.
+	Envoy, IP string
 }
 
 // Recall is told which extprocs there were before this controller began. It is
@@ -184,9 +194,9 @@ func (t *Tracker) Recall(all []Past) {
 	defer t.mu.Unlock()
 	now := time.Now()
 	for _, p := range all {
-		t.book.lose(p.Node, away{since: p.InTouch, inStep: p.InStep, noted: now}, nil, nil)
-		if p.Envoy != "" {
-			t.book.envoys[p.Node] = p.Envoy
+		t.book.lose(p.Node, away{since: p.InTouch, inStep: p.InStep, noted: now, last: p.LastSeen}, nil, nil)
+		if _, heard := t.book.gateways[p.Node]; !heard && p.Envoy != "" {
+			t.book.gateways[p.Node] = gateway{envoy: p.Envoy, ip: p.IP}
 		}
 	}
 	t.book.read = true

@@ -1,0 +1,84 @@
+package withdraw
+
+import (
+	"slices"
+	"time"
+)
+
+// gateway is what an extproc says of where it is.
+type gateway struct {
+	envoy string    // node id of the Envoy that it serves
+	ip    string    // of the pod that both are in; empty: unknown
+	began time.Time // the process, at the latest
+	heard time.Time // its newest word
+}
+
+// succession is whether an extproc has taken the place of one that is away.
+type succession struct {
+	ended bool
+	why   string
+}
+
+// tardy is how much later than it was said a last word may be heard: it passes
+// through another replica, or the end of a connection is noticed late.
+const tardy = 5 * time.Second
+
+// succeed decides whether next took the place of before, which was last known to
+// be there at the given time. Two gateways may have been given one node id by
+// mistake. The one that cannot be reached may be at work all the same, so that
+// the other's word must not end it: that is only for who is in the same pod, as
+// far as the address tells, and began after the other was last there. A pod has
+// one extproc at a time but for an orderly restart, which ends by a goodbye.
+func succeed(next, before gateway, last time.Time) succession {
+	switch {
+	case next.envoy == "" || next.envoy != before.envoy:
+		return succession{why: "it serves another Envoy"}
+	case next.ip == "" || next.ip != before.ip:
+		return succession{why: "it is in another pod: two gateways have the same Envoy node id, or a pod of the same name was made anew"}
+	case !next.began.After(last.Add(-tardy)):
+		return succession{why: "it was there before the other fell silent: two gateways have the same Envoy node id and address"}
+	}
+	return succession{ended: true, why: "it began in the same pod after the other fell silent"}
+}
+
+// kept is an extproc that is away and remains so, although another one names the
+// same Envoy.
+type kept struct{ node, why string }
+
+// serve takes in where an extproc is, and which Envoy it serves. It returns those
+// that were there before it and have ended, and those, once each, that may be at
+// work although another one names their Envoy.
+func (b *book) serve(node string, g gateway, now time.Time) (ended []string, twins []kept) {
+	if _, bye := b.departed[node]; bye {
+		return nil, nil // its last words arrived late
+	}
+	g.heard = now
+	if said, known := b.gateways[node]; known && said.began.Before(g.began) {
+		g.began = said.began
+	} else if !known && len(b.gateways) >= maxLost {
+		return nil, nil
+	}
+	b.gateways[node] = g
+	for other, l := range b.lost {
+		before := b.gateways[other]
+		if other == node || before.envoy != g.envoy {
+			continue
+		}
+		last := l.last
+		if before.heard.After(last) {
+			last = before.heard
+		}
+		switch s := succeed(g, before, last); {
+		case s.ended:
+			ended = append(ended, other)
+		case !l.kept:
+			l.kept = true
+			twins = append(twins, kept{other, s.why})
+		}
+	}
+	slices.Sort(ended)
+	for _, other := range ended {
+		b.goodbye(other, now)
+	}
+	return ended, twins
+}
