@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -26,6 +27,22 @@ const (
 // DefaultShards is how many clusters a family has: the power of two at which
 // an endpoint update costs Envoy little at 50,000 endpoints (design section 3).
 const DefaultShards = 256
+
+// LeastStaleness is the shortest --table-staleness that makes sense. A controller
+// may go on serving for that long before it can tell that it does not see the
+// cluster: where nothing happens, only bookmarks prove its watch, about one a
+// minute. A shorter time gains nothing and ends warm traffic sooner.
+const LeastStaleness = 4 * time.Minute
+
+// StalenessAdvice says what to do about a --table-staleness that is too short;
+// empty where it is not.
+func StalenessAdvice(d time.Duration) string {
+	if d >= LeastStaleness {
+		return ""
+	}
+	return fmt.Sprintf("--table-staleness %s is below %s, the time in which a controller finds out that its watch stands still: warm traffic ends sooner without a controller, and nothing is safer; set at least %s, the same for controllers and extprocs",
+		d, LeastStaleness, LeastStaleness)
+}
 
 // SecondPassCluster leads from a gateway's Envoy back into itself, where
 // extproc picks again. Every gateway's bootstrap has it.

@@ -3,6 +3,7 @@ package xds_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"skipper/proto/fn"
 	"skipper/xds"
@@ -91,4 +92,12 @@ func FuzzParseInstancesName(f *testing.F) {
 			t.Errorf("%q was read as %+v, whose name is %q", name, k, xds.InstancesName(k))
 		}
 	})
+}
+
+func TestStalenessAdvice(t *testing.T) {
+	for d, want := range map[time.Duration]bool{time.Second: true, xds.LeastStaleness - 1: true, xds.LeastStaleness: false, 5 * time.Minute: false} {
+		if got := xds.StalenessAdvice(d); (got != "") != want {
+			t.Errorf("%s: %q, want some advice: %v", d, got, want)
+		}
+	}
 }

@@ -157,7 +157,7 @@ type sight struct {
 // blindAfter is the age of a view at which it is too old if others see better.
 // Where nothing happens, bookmarks alone prove a view's age, each minute: it is
 // up to three minutes then.
-const blindAfter = 4 * time.Minute
+const blindAfter = xds.LeastStaleness
 
 // blind says why this replica must not serve xDS; empty where it may. A replica
 // that is cut off from the API server cannot tell that from an API server that

@@ -104,6 +104,9 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	}
 	logger.Info("serving", zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("web", l.web.Addr()),
 		zap.String("pod_ip", s.PodIP), zap.Strings("function_namespaces", namespaces))
+	if advice := xds.StalenessAdvice(s.TableStaleness); advice != "" {
+		logger.Warn(advice)
+	}
 	err = p.serve(ctx, l)
 	logger.Info("stopped", zap.Error(err))
 	return err

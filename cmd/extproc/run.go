@@ -81,6 +81,9 @@ func run(ctx context.Context, cfg *config) error {
 	}
 	log.Info("serving", zap.String("listen", cfg.listen), zap.Stringer("web", web.Addr()),
 		zap.String("controllers", p.conn.Target()), zap.String("router_id", p.beats.Router.ID), zap.String("envoy_node_id", cfg.envoyNodeID))
+	if advice := xds.StalenessAdvice(cfg.tableStaleness); advice != "" {
+		log.Warn(advice)
+	}
 	err = p.serve(ctx, ln, web, hooks)
 	log.Info("stopped", zap.Error(err))
 	return err
