@@ -14,19 +14,19 @@ type Load struct {
 	Node string
 	// Received is when the report came, the oldest where there are several.
 	Received time.Time
-	// Words are by pod UID, without zeros. There is more than one only while
-	// two streams report for one node id; the greatest count holds then, so
-	// that nothing in progress is overlooked. Read only.
+	// Words are by pod UID, without zeros. There is more than one only where
+	// several Envoys are known to have the node id, by mistake: one of each.
+	// Read only.
 	Words []map[string]uint32
 }
 
-// On is the number of requests in progress on a pod.
+// On is the number of requests in progress on a pod, of all that have the node id.
 func (l Load) On(uid string) uint64 {
-	var n uint32
+	var n uint64
 	for _, w := range l.Words {
-		n = max(n, w[uid])
+		n += uint64(w[uid])
 	}
-	return uint64(n)
+	return n
 }
 
 // Pod merges what is in progress on one pod: by each Envoy the greater of its

@@ -43,7 +43,7 @@ func TestPodAndFunction(t *testing.T) {
 		{"contract that names its Envoy", []Load{load("a", on{"p": 3, "q": 1})}, []heartbeat.Report{beat("a", 5, nil)}, 3, 5},
 		{"some on no pod", []Load{load("a", on{"p": 3})}, []heartbeat.Report{beat("a", 5, on{"p": 2})}, 3, 6},
 		{"a pod that only heartbeats name", nil, []heartbeat.Report{beat("a", 2, on{"gone": 2})}, 0, 2},
-		{"one Envoy heard twice", []Load{{Node: "a", Words: []map[string]uint32{{"p": 2}, {"p": 3, "q": 1}}}}, nil, 3, 4},
+		{"two Envoys of one name", []Load{{Node: "a", Words: []map[string]uint32{{"p": 2}, {"p": 3, "q": 1}}}}, nil, 5, 6},
 	}
 	for _, row := range tests {
 		if got := Pod("p", row.loads, row.beats); got != row.pod {

@@ -81,7 +81,7 @@ func (s *Store) Hear(r *skipperpb.ShareLoadRequest, now time.Time) error {
 		if now.Sub(received) > s.cfg.Expiry {
 			continue
 		}
-		if !s.put(e.GetNodeId(), source{sender: r.GetSenderIp()}, word{received, e.GetConnected(), withoutZeros(e.GetInFlight()), 0}, now) {
+		if !s.put(e.GetNodeId(), source{sender: r.GetSenderIp()}, word{received: received, connected: e.GetConnected(), inFlight: withoutZeros(e.GetInFlight())}, now) {
 			return fmt.Errorf("%d Envoys are known already, which is the most", maxNodes)
 		}
 	}

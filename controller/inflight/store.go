@@ -64,7 +64,7 @@ func New(cfg Config) *Store {
 // Reported takes in a report of an Envoy that is connected here.
 func (s *Store) Reported(from loads.Stream, received time.Time, busy []loads.Busy) {
 	inFlight, unknown := s.cfg.Addresses.Resolve(busy)
-	s.put(from.Node, source{stream: from.ID}, word{received, true, inFlight, unknown}, received)
+	s.put(from.Node, source{stream: from.ID}, word{received: received, connected: true, inFlight: inFlight, unknown: unknown}, received)
 }
 
 // Ended says that a stream has ended: what it said last holds until the Envoy
