@@ -463,6 +463,8 @@ type Instance struct {
 	// Kubernetes resource version of the pod that this was read from; compared
 	// as a number with FunctionInstances.version.
 	Version uint64 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`
+	// Zone of the pod's node; empty where the pod does not tell.
+	Zone string `protobuf:"bytes,28,opt,name=zone,proto3" json:"zone,omitempty"`
 	// The rest is set by GetClusterState alone.
 	State InstanceState `protobuf:"varint,23,opt,name=state,proto3,enum=skipper.InstanceState" json:"state,omitempty"`
 	// Since when the instance drains; unset while it does not.
@@ -582,6 +584,13 @@ func (x *Instance) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *Instance) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 func (x *Instance) GetState() InstanceState {
@@ -2405,7 +2414,7 @@ const file_skipper_proto_rawDesc = "" +
 	"\x06tenant\x18\x03 \x01(\tR\x06tenant\x12\x1a\n" +
 	"\bmetadata\x18\x04 \x01(\tR\bmetadata\x12$\n" +
 	"\x05scale\x18\x05 \x01(\v2\x0e.skipper.ScaleR\x05scale\x12\x18\n" +
-	"\aoneshot\x18\x06 \x01(\bR\aoneshot\"\xed\x04\n" +
+	"\aoneshot\x18\x06 \x01(\bR\aoneshot\"\x81\x05\n" +
 	"\bInstance\x12-\n" +
 	"\bfunction\x18\x01 \x01(\v2\x11.skipper.FunctionR\bfunction\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -2419,7 +2428,8 @@ const file_skipper_proto_rawDesc = "" +
 	"\x10memory_usage_mib\x18\b \x01(\rR\x0ememoryUsageMib\x12\x10\n" +
 	"\x03uid\x18\x14 \x01(\tR\x03uid\x12\x18\n" +
 	"\acluster\x18\x15 \x01(\tR\acluster\x12\x18\n" +
-	"\aversion\x18\x16 \x01(\x04R\aversion\x12,\n" +
+	"\aversion\x18\x16 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04zone\x18\x1c \x01(\tR\x04zone\x12,\n" +
 	"\x05state\x18\x17 \x01(\x0e2\x16.skipper.InstanceStateR\x05state\x12;\n" +
 	"\vdraining_at\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"drainingAt\x12,\n" +

@@ -47,6 +47,9 @@ type Pod struct {
 
 	// Deployment is the pool's name, from label skipper/deployment.
 	Deployment string
+	// Zone of the pod's node, from label topology.kubernetes.io/zone, which
+	// Kubernetes copies to pods as of 1.35; empty where there is none.
+	Zone string
 	// ReplicaSet that made the pod: its controller, or after the claim the
 	// annotation that the claim left. Empty where there was none.
 	ReplicaSet string
@@ -200,6 +203,7 @@ func Instance(p Pod, shards int) *skipperpb.Instance {
 		Uid:        p.UID,
 		Cluster:    xds.ClusterOf(p.Protocol, p.UID, shards),
 		Version:    p.Version,
+		Zone:       p.Zone,
 	}
 }
 

@@ -28,6 +28,7 @@ func FromPod(p *corev1.Pod, functions *Parser) Pod {
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID),
 		Deployment:     p.Labels[LabelDeployment],
 		Tenant:         p.Labels[LabelTenant],
+		Zone:           p.Labels[corev1.LabelTopologyZone],
 		Ready:          conditionTrue(p, corev1.PodReady),
 		Phase:          p.Status.Phase,
 		Evicted:        p.Status.Reason == "Evicted" || conditionTrue(p, corev1.DisruptionTarget),

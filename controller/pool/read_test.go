@@ -37,7 +37,7 @@ func claimedPod() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "prod", Name: "echo-1", UID: "u1", ResourceVersion: "41", CreationTimestamp: metav1.NewTime(noon),
-			Labels: map[string]string{LabelDeployment: "echo", LabelTenant: "t1"},
+			Labels: map[string]string{LabelDeployment: "echo", LabelTenant: "t1", corev1.LabelTopologyZone: "z1"},
 			Annotations: map[string]string{
 				AnnotationTenant: "t1", AnnotationFunction: string(fn.Marshal(testFunction("t1"))),
 				AnnotationAssignedAt: "2026-03-01T12:00:01.250Z", AnnotationReadyAt: "2026-03-01T13:00:02+01:00", AnnotationReplicaSet: "echo-rs",
@@ -62,7 +62,7 @@ func TestFromPodReadsAClaimedPod(t *testing.T) {
 	f := testFunction("t1")
 	want := Pod{
 		Namespace: "prod", Name: "echo-1", UID: "u1", IP: "10.0.0.1", Port: 8080, Protocol: xds.HTTP1,
-		Deployment: "echo", ReplicaSet: "echo-rs", Ready: true, Phase: corev1.PodRunning,
+		Deployment: "echo", Zone: "z1", ReplicaSet: "echo-rs", Ready: true, Phase: corev1.PodRunning,
 		Marked: true, Tenant: "t1", Function: f, Key: fn.KeyOf(f),
 		AssignedAt: noon.Add(1250 * time.Millisecond), ReadyAt: noon.Add(2 * time.Second),
 		CreatedAt: noon, Restarts: 2, StartedAt: noon, Version: 41, HasAnnotations: true,
