@@ -12,6 +12,19 @@
 // controller was watching, as the last of its namespace that anything happened to,
 // and then no controller ever comes to know its version.
 //
+// That time (--confirm-timeout, 30 s) is no measure of safety: a controller that
+// knows of a pod's end pushes a list that ends it here too, whatever is confirmed.
+// It must outlast what may hold up a push of a pod that is well: a controller
+// lists a pod once its readiness is written, which is tried again while the API
+// server is slow, and a replica whose watch lags learns of it later still. To drop
+// such a pod sooner, after 2 s for example, would send its requests to the
+// controller for nothing, or for a second pod if another replica answers now. What
+// a pod costs that vanished unseen is bounded otherwise: requests that cannot
+// connect go elsewhere, and two of them put it in quarantine.
+//
+// The number of functions is bounded (Options.Most): functions without instances,
+// and then the least recently used, yield to new ones.
+//
 // The request path reads immutable views behind atomic pointers and takes no
 // lock. It raises the counter of an instance first and then asks whether the
 // view still holds the instance; a push stores the view first and is

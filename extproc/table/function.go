@@ -16,6 +16,9 @@ import (
 // Immutable.
 type View struct {
 	Instances []*Instance
+	// Near are those of Instances that are in the zone of this process; nil where
+	// that is unknown.
+	Near []*Instance
 	// evicted says that the function has left the table: look it up again.
 	evicted bool
 }
@@ -23,7 +26,8 @@ type View struct {
 // Function is one function in the table. Safe for concurrent use.
 type Function struct {
 	// Key is the function's identity.
-	Key fn.Key
+	Key  fn.Key
+	zone string // of this process
 
 	view atomic.Pointer[View]
 	// config is how the function was named last: metadata and scale may change.
@@ -39,8 +43,8 @@ type Function struct {
 	lastUsed time.Time
 }
 
-func newFunction(h *header.Function, now time.Time) *Function {
-	f := &Function{Key: h.Key, book: newBook(), counts: map[string]*counter{}, lastUsed: now}
+func newFunction(h *header.Function, zone string, now time.Time) *Function {
+	f := &Function{Key: h.Key, zone: zone, book: newBook(), counts: map[string]*counter{}, lastUsed: now}
 	f.config.Store(h)
 	f.view.Store(&View{})
 	return f
@@ -162,8 +166,23 @@ func (f *Function) publishLocked() (woke bool) {
 		return false
 	}
 	v := &View{Instances: f.book.list()}
+	v.Near = near(v.Instances, f.zone)
 	f.view.Store(v)
 	return v.hasMoreThan(old)
+}
+
+// near are those in the zone, in the same order; nil for an unknown zone.
+func near(all []*Instance, zone string) []*Instance {
+	if zone == "" {
+		return nil
+	}
+	var out []*Instance
+	for _, i := range all {
+		if i.Proto.GetZone() == zone {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 // hasMoreThan reports whether v holds a pod that old does not.
@@ -232,15 +251,24 @@ func (f *Function) restore(failures map[string]uint32) {
 }
 
 // evict takes the function out of use if it has been idle for the given time
-// and nothing is in progress; it reports whether it did. The view is withdrawn
-// before the counters are read: whoever raised one before that is seen, whoever
-// does later finds the view withdrawn.
+// and nothing is in progress; it reports whether it did.
 func (f *Function) evict(now time.Time, idle time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.used.Load() || now.Sub(f.lastUsed) < idle {
-		return false
-	}
+	return !f.used.Load() && now.Sub(f.lastUsed) >= idle && f.withdrawLocked()
+}
+
+// expel takes the function out of use if nothing is in progress; it reports
+// whether it did.
+func (f *Function) expel() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.withdrawLocked()
+}
+
+// withdrawLocked withdraws the view before it reads the counters: whoever raised
+// one before that is seen, whoever does later finds the view withdrawn.
+func (f *Function) withdrawLocked() bool {
 	old := f.view.Swap(&View{evicted: true})
 	for _, c := range f.counts {
 		if c.n.Load() > 0 {
@@ -249,4 +277,11 @@ func (f *Function) evict(now time.Time, idle time.Duration) bool {
 		}
 	}
 	return true
+}
+
+// worth tells what the table loses by the function.
+func (f *Function) worth() worth {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return worth{instances: len(f.view.Load().Instances) > 0, used: f.used.Load(), lastUsed: f.lastUsed}
 }

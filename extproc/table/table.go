@@ -3,6 +3,7 @@ package table
 import (
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,13 @@ type Options struct {
 	Confirm time.Duration
 	// Idle is after how long without a request a function is evicted.
 	Idle time.Duration
+	// Most is how many functions the table holds: one that is added beyond takes
+	// the place of another that has no request in progress. Where there is none
+	// such among those next to it there are more, 256 at most beside those with
+	// requests in progress. 0: no bound.
+	Most int
+	// Zone is where this process is; empty: unknown.
+	Zone string
 	// Woken is called, outside all locks, when a push gives a function an
 	// instance that it had not; may be nil.
 	Woken func(name string)
@@ -106,8 +114,11 @@ func (t *Table) add(s *shard, h *header.Function) *Function {
 	if f := (*s.view.Load())[h.Name]; f != nil {
 		return f
 	}
-	f := newFunction(h, time.Now())
+	f := newFunction(h, t.opts.Zone, time.Now())
 	m := maps.Clone(*s.view.Load())
+	if t.opts.Most > 0 && t.Size() >= t.opts.Most {
+		t.makeRoom(m)
+	}
 	m[h.Name] = f
 	s.view.Store(&m)
 	t.size.Add(1)
@@ -115,6 +126,24 @@ func (t *Table) add(s *shard, h *header.Function) *Function {
 		t.opts.Subscriber.Subscribe(h.Name)
 	}
 	return f
+}
+
+// makeRoom removes the function of m, a shard's, that is worth least, of those
+// that have no request in progress. Shards hold like numbers of like functions,
+// so that it is not far from the least of all.
+func (t *Table) makeRoom(m map[string]*Function) {
+	names := slices.Collect(maps.Keys(m))
+	worths := make(map[string]worth, len(m))
+	for name, f := range m {
+		worths[name] = f.worth()
+	}
+	slices.SortFunc(names, func(a, b string) int { return worths[a].compare(worths[b]) })
+	for _, name := range names {
+		if m[name].expel() {
+			t.forget(m, name)
+			return
+		}
+	}
 }
 
 // Hold counts one more request on i, with which the controller has just answered
@@ -218,11 +247,19 @@ func (t *Table) remove(s *shard, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := maps.Clone(*s.view.Load())
-	f := m[name]
-	delete(m, name)
+	if m[name] == nil || !m[name].Evicted() {
+		return // it has left already, to make room
+	}
+	t.forget(m, name)
 	s.view.Store(&m)
+}
+
+// forget removes an evicted function from m, a copy of its shard's functions.
+func (t *Table) forget(m map[string]*Function, name string) {
+	oneshot := m[name].Key.Oneshot
+	delete(m, name)
 	t.size.Add(-1)
-	if t.opts.Subscriber != nil && !f.Key.Oneshot {
+	if t.opts.Subscriber != nil && !oneshot {
 		t.opts.Subscriber.Unsubscribe(name)
 	}
 }
