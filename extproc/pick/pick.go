@@ -1,5 +1,7 @@
 // Package pick chooses the instance for a request: of two that are drawn at
-// random, the one with fewer requests in progress.
+// random, the one with fewer requests in progress. Where the zone of this process
+// is known, two are drawn from the instances there, and one of those takes the
+// request unless it is far busier than one that is drawn from all.
 package pick
 
 import (
@@ -30,7 +32,7 @@ type Want struct {
 func Acquire(f *table.Function, w Want, random func() uint64) (table.Lease, bool) {
 	for range tries {
 		v := f.View()
-		i := choose(newest(v.Instances, w.Limit), random)
+		i := w.first(v, random)
 		if i != nil && !w.likes(i) {
 			i = w.another(v.Instances, random)
 		}
@@ -43,6 +45,33 @@ func Acquire(f *table.Function, w Want, random func() uint64) (table.Lease, bool
 	}
 	return table.Lease{}, false
 }
+
+// first chooses without regard to what is held against instances. While there
+// are more of them than Limit, the zone does not count: the newest take part,
+// wherever they are.
+func (w *Want) first(v *table.View, random func() uint64) *table.Instance {
+	from := newest(v.Instances, w.Limit)
+	wherever := choose(from, random)
+	if len(v.Near) == 0 || len(from) < len(v.Instances) {
+		return wherever
+	}
+	near := choose(v.Near, random)
+	if overloaded(near.InFlight(), wherever.InFlight()) {
+		return wherever
+	}
+	return near
+}
+
+// What an instance nearby may have in progress before one elsewhere is preferred:
+// some requests, which cost less than the way, and beyond those a multiple.
+const (
+	someMore = 4
+	farMore  = 2
+)
+
+// overloaded says that an instance nearby has too much in progress, against one
+// from anywhere, to be preferred for its being near.
+func overloaded(near, elsewhere int64) bool { return near > someMore+farMore*elsewhere }
 
 func (w *Want) likes(i *table.Instance) bool { return w.takes(i) && !i.Quarantined(w.Now) }
 

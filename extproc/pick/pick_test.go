@@ -17,14 +17,24 @@ import (
 // filled is a function with pods 1 to n; the highest is the newest.
 func filled(t testing.TB, n int) *table.Function {
 	t.Helper()
+	return placed(t, n, "")
+}
+
+// placed is like filled, for a process in the zone, with the first pods in zones.
+func placed(t testing.TB, n int, zone string, zones ...string) *table.Function {
+	t.Helper()
 	h := header.Of(&skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: "t", Scale: &skipperpb.Scale{MaxInstances: 3}})
-	tab := table.New(table.Options{Now: time.Now()})
+	tab := table.New(table.Options{Now: time.Now(), Zone: zone})
 	f := tab.Function(h)
 	m := &skipperpb.FunctionInstances{Name: h.Name, Version: 100}
 	for i := range n {
-		m.Instances = append(m.Instances, &skipperpb.Instance{
+		one := &skipperpb.Instance{
 			Uid: fmt.Sprintf("uid-%d", i+1), Addr: "10.0.0.1:80", Cluster: "c", Version: 1, AssignedAt: timestamppb.New(time.Unix(int64(i), 0)),
-		})
+		}
+		if i < len(zones) {
+			one.Zone = zones[i]
+		}
+		m.Instances = append(m.Instances, one)
 	}
 	tab.Push(m, time.Now())
 	return f
@@ -118,12 +128,14 @@ func TestChooseAgreesWithANaiveOne(t *testing.T) {
 }
 
 func TestPickAllocatesNothing(t *testing.T) {
-	f := filled(t, 50)
-	if n := testing.AllocsPerRun(1000, func() {
-		l, _ := Acquire(f, Want{Limit: 40}, rand.Uint64)
-		l.Release()
-	}); n > 0 {
-		t.Errorf("%v allocations, want none", n)
+	for zone, limit := range map[string]uint32{"": 40, "a": 100} {
+		f := placed(t, 50, zone, "a", "b", "a", "a")
+		if n := testing.AllocsPerRun(1000, func() {
+			l, _ := Acquire(f, Want{Limit: limit}, rand.Uint64)
+			l.Release()
+		}); n > 0 {
+			t.Errorf("in zone %q: %v allocations, want none", zone, n)
+		}
 	}
 }
 
