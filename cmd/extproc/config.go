@@ -48,6 +48,7 @@ type config struct {
 	tableStaleness  time.Duration
 	confirmTimeout  time.Duration
 	functionIdle    time.Duration
+	tableSize       int
 	lostLease       time.Duration
 	headerCacheSize int
 
@@ -66,7 +67,7 @@ func defaults() *config {
 		heartbeatInterval: 5 * time.Second,
 		holdTimeout:       30 * time.Second, holdPerFunction: 1000, holdPerTenant: 2000, holdTotal: 10_000,
 		attempts: 6, backoff: 100 * time.Millisecond, maxBackoff: 5 * time.Second, quarantine: 10 * time.Second,
-		tableStaleness: 5 * time.Minute, confirmTimeout: 30 * time.Second, functionIdle: 2 * time.Minute, lostLease: 5 * time.Minute,
+		tableStaleness: 5 * time.Minute, confirmTimeout: 30 * time.Second, functionIdle: 2 * time.Minute, tableSize: 20_000, lostLease: 5 * time.Minute,
 		headerCacheSize: 16_384, shutdownTimeout: 5 * time.Second,
 		gcPercent: 800, memoryLimitMiB: 512, logLevel: "info", logFormat: "json",
 	}
@@ -85,7 +86,7 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.envoyAdmin, "envoy-admin", c.envoyAdmin, "Envoy's admin interface, asked by /drain: the absolute path of a socket, or `ip:port`")
 	fs.StringVar(&c.routerIP, "router-ip", "", "`IP` of this pod in heartbeats (default: POD_IP)")
 	fs.StringVar(&c.envoyNodeID, "envoy-node-id", "", "node `id` of the Envoy beside us, as in its load reports (default: POD_NAME, else the host name)")
-	fs.StringVar(&c.zone, "zone", "", "`zone` that this pod is in, told to the controllers")
+	fs.StringVar(&c.zone, "zone", "", "`zone` that this pod is in: instances there are preferred unless they are far busier, where pods tell theirs; empty is none")
 	c.addWaitFlags(fs)
 	c.addProcessFlags(fs)
 }
@@ -103,6 +104,7 @@ func (c *config) addWaitFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.tableStaleness, "table-staleness", c.tableStaleness, "how long known instances are used without a synced controller")
 	fs.DurationVar(&c.confirmTimeout, "confirm-timeout", c.confirmTimeout, "how long an instance is used that GetInstance named and no push has confirmed")
 	fs.DurationVar(&c.functionIdle, "function-idle-timeout", c.functionIdle, "after how long without a request a function's instances are forgotten")
+	fs.IntVar(&c.tableSize, "table-size", c.tableSize, "functions whose instances are kept; beyond, those without instances, and then the least recently used, are forgotten; controllers take heartbeats of 20000")
 	fs.DurationVar(&c.lostLease, "lost-lease", c.lostLease, "how long a request counts as in progress whose stream broke; the controllers' --drain-timeout")
 	fs.IntVar(&c.headerCacheSize, "header-cache-size", c.headerCacheSize, "parsed X-Skipper-Function headers to keep")
 }
@@ -213,6 +215,7 @@ func (c *config) validateCounts() error {
 		{"hold-per-tenant", c.holdPerTenant, 1},
 		{"hold-total", c.holdTotal, 1},
 		{"max-round-trip-attempts", c.attempts, 1},
+		{"table-size", c.tableSize, 1},
 		{"header-cache-size", c.headerCacheSize, 1},
 		{"gc-percent", c.gcPercent, 0},
 		{"memory-limit-mib", c.memoryLimitMiB, 0},

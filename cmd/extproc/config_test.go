@@ -83,7 +83,7 @@ func TestValidateFindsEachFault(t *testing.T) {
 	for _, fault := range []string{
 		"--controller-service-host=", "--controller-port=0", "--listen=relative", "--listen=host:1", "--socket-mode=9", "--socket-mode=7777",
 		"--web-host=x", "--router-ip=", "--heartbeat-interval=0", "--hold-timeout=-1s", "--hold-per-function=0", "--hold-per-tenant=0", "--hold-total=0",
-		"--max-round-trip-attempts=0", "--round-trip-backoff=0", "--max-round-trip-backoff=1ms", "--table-staleness=0", "--confirm-timeout=0",
+		"--max-round-trip-attempts=0", "--round-trip-backoff=0", "--max-round-trip-backoff=1ms", "--table-staleness=0", "--confirm-timeout=0", "--table-size=0",
 		"--function-idle-timeout=0", "--lost-lease=0", "--header-cache-size=0", "--shutdown-timeout=0", "--gc-percent=-1", "--memory-limit-mib=-1",
 		"--log-level=loud", "--log-format=xml", "--tls-cert-file=only-this",
 	} {

@@ -107,7 +107,7 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 	router := heartbeat.Router{IP: cfg.routerIP, ID: uuid.NewString(), EnvoyNodeID: cfg.envoyNodeID, StartedAt: time.Now()}
 	p.xds = client.New(client.Options{Conn: conn, Node: node(cfg, router.ID), Logger: log, OnUpdate: p.pushed})
 	p.table = table.New(table.Options{
-		Subscriber: p.xds, Staleness: cfg.tableStaleness, Confirm: cfg.confirmTimeout, Idle: cfg.functionIdle,
+		Subscriber: p.xds, Staleness: cfg.tableStaleness, Confirm: cfg.confirmTimeout, Idle: cfg.functionIdle, Most: cfg.tableSize, Zone: cfg.zone,
 		Woken: func(name string) { p.hall.Wake(name) }, Now: time.Now(),
 	})
 	p.buildStreams()
