@@ -20,6 +20,10 @@ const (
 	HeaderRepeated        Reason = "header_repeated"        // 400: X-Skipper-Function more than once
 	HeaderInvalid         Reason = "header_invalid"         // 400: not JSON, or not a usable function
 	HeaderTooLarge        Reason = "header_too_large"       // 400: over 8 KiB
+	FunctionUnsigned      Reason = "function_unsigned"      // 403: the listener takes signed functions only
+	TokenInvalid          Reason = "token_invalid"          // 403: signed by no key that is trusted, for another audience, or too early
+	TokenExpired          Reason = "token_expired"          // 403: the signed function's time is over
+	FunctionNotAllowed    Reason = "function_not_allowed"   // 403: the listener does not let the deployment through
 	NamespaceNotManaged   Reason = "namespace_not_managed"  // 404: not in --function-namespaces
 	DeploymentNotFound    Reason = "deployment_not_found"   // 404: neither a pod nor a ReplicaSet ever seen
 	HoldQueueFull         Reason = "hold_queue_full"        // 429: too many requests wait already
