@@ -7,11 +7,15 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// logFields maps the members of a log line to Envoy's operators. The query is
-// left out, because callers put secrets there.
+// logFields maps the members of a log line to Envoy's operators; the package
+// comment explains them. The query is left out, because callers put secrets
+// there, and so is the function's header, which may be a token.
 func logFields() map[string]string {
 	return map[string]string{
 		"time":        "%START_TIME%",
+		"namespace":   "%DYNAMIC_METADATA(" + FunctionMetadata + ":namespace)%",
+		"deployment":  "%DYNAMIC_METADATA(" + FunctionMetadata + ":deployment)%",
+		"tenant":      "%DYNAMIC_METADATA(" + FunctionMetadata + ":tenant)%",
 		"client":      "%DOWNSTREAM_REMOTE_ADDRESS%",
 		"method":      "%REQ(:METHOD)%",
 		"host":        "%REQ(:AUTHORITY)%",
@@ -30,6 +34,8 @@ func logFields() map[string]string {
 		"received":    "%BYTES_RECEIVED%",
 		"sent":        "%BYTES_SENT%",
 		"duration_ms": "%DURATION%",
+		"upstream_ms": "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
+		"answer_ms":   "%RESPONSE_DURATION%",
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -89,7 +88,7 @@ func (b *builder) bootstrap() *bootstrapv3.Bootstrap {
 			MaxCachedEntryIdleDuration: durationpb.New(clientCacheIdle),
 		},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Listeners: []*listenerv3.Listener{b.ingress(), b.secondPass(), b.ready()},
+			Listeners: append(b.ingresses(), b.secondPass(), b.ready()),
 			Clusters:  []*clusterv3.Cluster{b.extprocCluster(), b.passCluster(), b.controllers(), b.adminCluster()},
 		},
 	}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,17 @@ const (
 	AccessLogAll AccessLog = "all"
 )
 
+// Listener is a port for clients whose requests extproc may treat by rules of
+// their own.
+type Listener struct {
+	// Name is what extproc is told and what its --require-signed-function,
+	// --allow-namespaces and --allow-deployments call the listener: lower-case
+	// letters, digits, - and _, at most 63. It is in the access log, too.
+	Name string
+	// Port takes requests, on all addresses of both families.
+	Port uint16
+}
+
 // Config describes one gateway Envoy. Start from Default: the zero value is
 // not usable. It is plain data and safe to copy.
 type Config struct {
@@ -34,6 +46,13 @@ type Config struct {
 
 	// HTTPPort takes clients' requests, on all addresses of both families.
 	HTTPPort uint16
+	// Listeners are further ports for clients, alike but for their names. If
+	// there are any, extproc is told by which listener a request came in,
+	// HTTPPort being "ingress". The name travels as metadata of the ext_proc
+	// stream (x-skipper-listener), which is no part of the request: clients
+	// cannot set it. An Envoy with a configuration of its own does the same with
+	// grpc_service.initial_metadata of each ext_proc filter.
+	Listeners []Listener
 	// ReadyPort answers GET /ready for probes and GET /metrics for Prometheus,
 	// and nothing else, so it may be reachable where Admin must not be.
 	ReadyPort uint16
@@ -110,6 +129,9 @@ type Config struct {
 
 	// AccessLog chooses which requests are logged.
 	AccessLog AccessLog
+	// ForwardTrace lets extproc see the trace context of requests (traceparent,
+	// tracestate), for its own spans of cold starts. Pods get it either way.
+	ForwardTrace bool
 	// ClusterStats keeps Envoy's statistics of each cluster of pods. They cost
 	// memory for hundreds of clusters; load reports do not need them.
 	ClusterStats bool
@@ -177,6 +199,27 @@ func (c Config) validatePorts() error {
 	}
 	if admin, err := netip.ParseAddrPort(c.Admin); err == nil && (admin.Port() == c.HTTPPort || admin.Port() == c.ReadyPort) {
 		errs = append(errs, problem("Admin", "port %d is taken by HTTPPort or ReadyPort, choose another", admin.Port()))
+	}
+	return errors.Join(append(errs, c.validateListeners())...)
+}
+
+var listenerPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+func (c Config) validateListeners() error {
+	var errs []error
+	names := map[string]bool{ingressName: true, secondPassName: true, readyName: true}
+	ports := map[uint16]bool{0: true, c.HTTPPort: true, c.ReadyPort: true}
+	if admin, err := netip.ParseAddrPort(c.Admin); err == nil {
+		ports[admin.Port()] = true
+	}
+	for _, l := range c.Listeners {
+		if !listenerPattern.MatchString(l.Name) || names[l.Name] {
+			errs = append(errs, problem("Listeners", "%q is taken or no name; use lower-case letters, digits, - and _", l.Name))
+		}
+		if ports[l.Port] {
+			errs = append(errs, problem("Listeners", "%q: port %d is 0 or taken, choose another", l.Name, l.Port))
+		}
+		names[l.Name], ports[l.Port] = true, true
 	}
 	return errors.Join(errs...)
 }

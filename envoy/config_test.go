@@ -89,6 +89,10 @@ func configs() map[string]envoy.Config {
 		}),
 		"log nothing": edit(func(c *envoy.Config) { c.AccessLog, c.ClusterStats = envoy.AccessLogOff, true }),
 		"log all":     edit(func(c *envoy.Config) { c.AccessLog = envoy.AccessLogAll }),
+		"listeners": edit(func(c *envoy.Config) {
+			c.Listeners = []envoy.Listener{{Name: "public", Port: 10001}, {Name: "partner_2", Port: 10002}}
+		}),
+		"trace context": edit(func(c *envoy.Config) { c.ForwardTrace = true }),
 	}
 }
 
@@ -175,6 +179,14 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		{"AccessLog", func(c *envoy.Config) { c.AccessLog = "some" }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{"a", "A"} }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{""} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "ingress", Port: 1}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "second_pass", Port: 1}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "Public", Port: 1}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "a", Port: 1}, {Name: "a", Port: 2}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "a", Port: 1}, {Name: "b", Port: 1}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "a", Port: c.HTTPPort}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "a", Port: 9901}} }},
+		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "a"}} }},
 		{"not UTF-8", func(c *envoy.Config) { c.NodeID = "\xff" }},
 	} {
 		c := envoy.Default()

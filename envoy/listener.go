@@ -41,18 +41,26 @@ const (
 	keepaliveProbes = 3
 )
 
-// ingress is the listener for clients.
-func (b *builder) ingress() *listenerv3.Listener {
+// ingresses are the listeners for clients.
+func (b *builder) ingresses() []*listenerv3.Listener {
+	out := []*listenerv3.Listener{b.ingress(Listener{Name: ingressName, Port: b.cfg.HTTPPort})}
+	for _, l := range b.cfg.Listeners {
+		out = append(out, b.ingress(l))
+	}
+	return out
+}
+
+func (b *builder) ingress(l Listener) *listenerv3.Listener {
 	return &listenerv3.Listener{
-		Name:                          ingressName,
-		Address:                       anyAddress(b.cfg.HTTPPort),
+		Name:                          l.Name,
+		Address:                       anyAddress(l.Port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(b.cfg.BufferLimit),
 		TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveTime:     wrapperspb.UInt32(keepaliveAfter),
 			KeepaliveInterval: wrapperspb.UInt32(keepaliveEvery),
 			KeepaliveProbes:   wrapperspb.UInt32(keepaliveProbes),
 		},
-		FilterChains: []*listenerv3.FilterChain{b.filterChain(b.connectionManager())},
+		FilterChains: []*listenerv3.FilterChain{b.filterChain(b.connectionManager(l.Name))},
 	}
 }
 
@@ -64,9 +72,11 @@ func (b *builder) filterChain(m *hcmv3.HttpConnectionManager) *listenerv3.Filter
 }
 
 // connectionManager is for clients: what only we may say is removed, and what
-// pods shall know about the client is added.
-func (b *builder) connectionManager() *hcmv3.HttpConnectionManager {
-	m := b.manager(ingressName, b.routeConfiguration(ingressName, b.forwardedHeaders()))
+// pods shall know about the client is added. All listeners for clients count
+// into the same statistics, by which a gateway is drained.
+func (b *builder) connectionManager(name string) *hcmv3.HttpConnectionManager {
+	m := b.manager(name, b.routeConfiguration(name, b.forwardedHeaders()))
+	m.StatPrefix = ingressName
 	m.EarlyHeaderMutationExtensions = b.earlyMutations()
 	m.UseRemoteAddress = wrapperspb.Bool(true)
 	m.XffNumTrustedHops = b.cfg.TrustedHops
@@ -92,7 +102,7 @@ func (b *builder) manager(name string, routes *routev3.RouteConfiguration) *hcmv
 		CodecType:                       hcmv3.HttpConnectionManager_AUTO,
 		StatPrefix:                      name,
 		RouteSpecifier:                  &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
-		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(), b.headerFilter(), b.misdirectedFilter(), b.router()},
+		HttpFilters:                     []*hcmv3.HttpFilter{b.extprocFilter(name), b.headerFilter(), b.misdirectedFilter(), b.router()},
 		UpgradeConfigs:                  b.upgrades(),
 		AccessLog:                       b.accessLog(name),
 		LocalReplyConfig:                b.localReplies(),
