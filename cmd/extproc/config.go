@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"skipper/proto/identity"
+	"skipper/proto/signed"
 )
 
 // envPrefix stands before a flag's name in upper snake case (contract section 4).
@@ -24,6 +25,7 @@ type config struct {
 	controllerPort uint16
 	tls            identity.Files
 	plaintext      bool
+	functions      functionTrust
 
 	listen     string
 	socketMode string
@@ -62,8 +64,8 @@ type config struct {
 // defaults are the contract's where it names them.
 func defaults() *config {
 	return &config{
-		controllerPort: 50051,
-		listen:         "/run/skipper/extproc.sock", socketMode: "0666", webHost: "0.0.0.0", webPort: 8081, envoyAdmin: "127.0.0.1:9901",
+		controllerPort: 50051, functions: functionTrust{audience: signed.DefaultAudience},
+		listen: "/run/skipper/extproc.sock", socketMode: "0666", webHost: "0.0.0.0", webPort: 8081, envoyAdmin: "127.0.0.1:9901",
 		heartbeatInterval: 5 * time.Second,
 		holdTimeout:       30 * time.Second, holdPerFunction: 1000, holdPerTenant: 2000, holdTotal: 10_000,
 		attempts: 6, backoff: 100 * time.Millisecond, maxBackoff: 5 * time.Second, quarantine: 10 * time.Second,
@@ -78,6 +80,7 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.controllerHost, "controller-service-host", "", "`name` or IP of the controllers; every address it resolves to is a replica (required)")
 	fs.Uint16Var(&c.controllerPort, "controller-port", c.controllerPort, "gRPC `port` of the controllers, for calls and xDS")
 	c.addTrustFlags(fs)
+	c.addFunctionFlags(fs)
 	fs.StringVar(&c.listen, "listen", c.listen, "where Envoy connects: the absolute path of a socket, which is replaced, or `ip:port`")
 	fs.StringVar(&c.socketMode, "socket-mode", c.socketMode, "permissions of the socket, octal `mode`: Envoy may run as another user")
 	fs.StringVar(&c.webHost, "web-host", c.webHost, "`IP` to serve /metrics, /healthz and /readyz on")
@@ -106,7 +109,7 @@ func (c *config) addWaitFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.functionIdle, "function-idle-timeout", c.functionIdle, "after how long without a request a function's instances are forgotten")
 	fs.IntVar(&c.tableSize, "table-size", c.tableSize, "functions whose instances are kept; beyond, those without instances, and then the least recently used, are forgotten; controllers take heartbeats of 20000")
 	fs.DurationVar(&c.lostLease, "lost-lease", c.lostLease, "how long a request counts as in progress whose stream broke; the controllers' --drain-timeout")
-	fs.IntVar(&c.headerCacheSize, "header-cache-size", c.headerCacheSize, "parsed X-Skipper-Function headers to keep")
+	fs.IntVar(&c.headerCacheSize, "header-cache-size", c.headerCacheSize, "read X-Skipper-Function headers to keep, and as many verified tokens; those over 4 KiB are not kept")
 }
 
 func (c *config) addProcessFlags(fs *pflag.FlagSet) {
@@ -175,7 +178,7 @@ func (c *config) validate() error {
 	if c.envoyNodeID == "" {
 		errs = append(errs, errors.New("--envoy-node-id is empty: set Envoy's node id, or POD_NAME"))
 	}
-	return errors.Join(append(errs, c.tls.Validate(c.plaintext), c.validateTimes(), c.validateCounts(), c.validateLog())...)
+	return errors.Join(append(errs, c.tls.Validate(c.plaintext), c.functions.validate(), c.validateTimes(), c.validateCounts(), c.validateLog())...)
 }
 
 func (c *config) validateTimes() error {

@@ -60,6 +60,12 @@ func startGateway(t testing.TB, pods []string, change func(*config)) *gateway {
 
 func startGatewayOn(t testing.TB, p *plane, change func(*config)) *gateway {
 	t.Helper()
+	return startGatewayWith(t, p, change, func(*envoy.Config) {})
+}
+
+// startGatewayWith changes extproc's configuration, which may be nil, and Envoy's.
+func startGatewayWith(t testing.TB, p *plane, change func(*config), alter func(*envoy.Config)) *gateway {
+	t.Helper()
 	g := &gateway{plane: p, sidecar: startSidecar(t, p, change)}
 	ports := envoytest.FreePorts(t, 2)
 	addr := netip.MustParseAddrPort(p.addr)
@@ -71,6 +77,7 @@ func startGatewayOn(t testing.TB, p *plane, change func(*config)) *gateway {
 	c.ControllerPlaintext = true
 	c.HoldTimeout = g.cfg.holdTimeout
 	c.AccessLog = envoy.AccessLogAll
+	alter(&c)
 	b, err := envoy.Bootstrap(c)
 	if err != nil {
 		t.Fatal(err)

@@ -23,7 +23,6 @@ import (
 	"skipper/xds/client"
 
 	"skipper/extproc/controller"
-	"skipper/extproc/header"
 	"skipper/extproc/heartbeat"
 	"skipper/extproc/hold"
 	"skipper/extproc/metrics"
@@ -31,6 +30,7 @@ import (
 	"skipper/extproc/replicas"
 	"skipper/extproc/stream"
 	"skipper/extproc/table"
+	"skipper/extproc/trust"
 )
 
 // process is all parts of a running extproc.
@@ -46,6 +46,7 @@ type process struct {
 	table    *table.Table
 	hall     *hold.Hall
 	releaser *release.Releaser
+	keys     *trust.Keys // nil without public keys
 	streams  *stream.Server
 	grpc     *grpc.Server
 	beats    heartbeat.Options
@@ -110,7 +111,11 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 		Subscriber: p.xds, Staleness: cfg.tableStaleness, Confirm: cfg.confirmTimeout, Idle: cfg.functionIdle, Most: cfg.tableSize, Zone: cfg.zone,
 		Woken: func(name string) { p.hall.Wake(name) }, Now: time.Now(),
 	})
-	p.buildStreams()
+	gate, err := p.openGate()
+	if err != nil {
+		return nil, err
+	}
+	p.buildStreams(gate)
 	metrics.Watch(p.registry, metrics.Sources{
 		Waiting: p.hall.Waiting, Functions: p.table.Size, TableAge: func() time.Duration { return p.table.Age(time.Now()) },
 	})
@@ -119,7 +124,7 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 	return p, nil
 }
 
-func (p *process) buildStreams() {
+func (p *process) buildStreams(gate *trust.Gate) {
 	cfg := p.cfg
 	p.releaser = release.Start(p.api, p.metrics, p.log.Named("release"))
 	p.hall = hold.New(hold.Options{
@@ -129,7 +134,7 @@ func (p *process) buildStreams() {
 		Orphan: func(i *table.Instance) { p.releaser.Add(i.Proto) },
 	})
 	p.streams = stream.NewServer(stream.Options{
-		Headers: header.NewCache(cfg.headerCacheSize), Table: p.table, Hall: p.hall, Metrics: p.metrics, Logger: p.log.Named("stream"),
+		Trust: gate, Table: p.table, Hall: p.hall, Metrics: p.metrics, Logger: p.log.Named("stream"),
 		Release: p.releaser.Add, HoldTimeout: cfg.holdTimeout, LostLease: cfg.lostLease,
 		Attempts: cfg.attempts, Backoff: cfg.backoff, MaxBackoff: cfg.maxBackoff, Quarantine: cfg.quarantine,
 	})
@@ -160,6 +165,9 @@ func (p *process) serve(ctx context.Context, ln, web, hooks net.Listener) error 
 	back.Go(func() error { return p.sweep(behind) })
 	if p.identity != nil {
 		back.Go(func() error { return p.identity.Run(behind) })
+	}
+	if p.keys != nil {
+		back.Go(func() error { return p.keys.Run(behind) })
 	}
 	back.Go(func() error { return p.serveWeb(behind, web) })
 	if hooks != nil {

@@ -1,12 +1,13 @@
 // Package header turns the bytes of an X-Skipper-Function header into a checked
 // function, and remembers the answers in a bounded cache that is read without
-// locks. A header is a function of its bytes alone, so nothing ever expires.
+// locks. What bytes stand for never changes; when it holds is part of it.
 package header
 
 import (
 	"bytes"
 	"hash/maphash"
 	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -39,11 +40,18 @@ func HashName(name string) uint64 { return xxhash.Sum64String(name) }
 // ways is how many headers with the same hash bits the cache holds.
 const ways = 8
 
-// maxCached is the longest header that is remembered, in bytes: with it the size
+// MaxCached is the longest header that is remembered, in bytes: with it the size
 // of the cache is bounded, and few headers are longer.
-const maxCached = 2 << 10
+const MaxCached = 4 << 10
 
-// Cache holds parsed headers. Safe for concurrent use.
+// Meaning is what the bytes of a header stand for.
+type Meaning struct {
+	Function *Function
+	// From and Until are when it holds; both zero: always.
+	From, Until time.Time
+}
+
+// Cache holds what was read from headers. Safe for concurrent use.
 type Cache struct {
 	seed maphash.Seed
 	sets []set
@@ -57,10 +65,10 @@ type set struct {
 }
 
 type entry struct {
-	hash     uint64
-	raw      []byte
-	function *Function
-	used     atomic.Bool
+	hash    uint64
+	raw     []byte
+	meaning Meaning
+	used    atomic.Bool
 }
 
 // NewCache makes a cache for about the given number of headers, rounded up to a
@@ -73,26 +81,36 @@ func NewCache(headers int) *Cache {
 	return &Cache{seed: maphash.MakeSeed(), sets: make([]set, n)}
 }
 
-// Parse returns the function that raw names. Errors are fn.Parse's and are meant
-// for the client; they are not remembered. raw is copied where it is kept.
-func (c *Cache) Parse(raw []byte) (*Function, error) {
-	h := maphash.Bytes(c.seed, raw)
-	s := &c.sets[h&uint64(len(c.sets)-1)]
-	if f := s.find(h, raw); f != nil {
-		return f, nil
-	}
+// Parse reads the JSON of a function, which always holds. Errors are fn.Parse's
+// and are meant for the client.
+func Parse(raw []byte) (Meaning, error) {
 	spec, err := fn.Parse(raw)
 	if err != nil {
-		return nil, err
+		return Meaning{}, err
 	}
-	f := Of(spec)
-	if len(raw) <= maxCached {
-		s.put(&entry{hash: h, raw: bytes.Clone(raw), function: f})
-	}
-	return f, nil
+	return Meaning{Function: Of(spec)}, nil
 }
 
-func (s *set) find(h uint64, raw []byte) *Function {
+// Read returns what raw stands for, from memory if it is there, else by read,
+// which must depend on the bytes alone and be the same for all calls. Its errors
+// are not remembered. raw is copied where it is kept.
+func (c *Cache) Read(raw []byte, read func([]byte) (Meaning, error)) (Meaning, error) {
+	h := maphash.Bytes(c.seed, raw)
+	s := &c.sets[h&uint64(len(c.sets)-1)]
+	if e := s.find(h, raw); e != nil {
+		return e.meaning, nil
+	}
+	m, err := read(raw)
+	if err != nil {
+		return Meaning{}, err
+	}
+	if len(raw) <= MaxCached {
+		s.put(&entry{hash: h, raw: bytes.Clone(raw), meaning: m})
+	}
+	return m, nil
+}
+
+func (s *set) find(h uint64, raw []byte) *entry {
 	for i := range s.slots {
 		e := s.slots[i].Load()
 		if e == nil || e.hash != h || !bytes.Equal(e.raw, raw) {
@@ -101,7 +119,7 @@ func (s *set) find(h uint64, raw []byte) *Function {
 		if !e.used.Load() { // a store on each read would move the line between cores
 			e.used.Store(true)
 		}
-		return e.function
+		return e
 	}
 	return nil
 }

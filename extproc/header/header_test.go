@@ -18,8 +18,13 @@ func header(tenant string) []byte {
 	return fn.Marshal(&skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: tenant, Scale: &skipperpb.Scale{MaxInstances: 2}})
 }
 
+func (c *Cache) parse(raw []byte) (*Function, error) {
+	m, err := c.Read(raw, Parse)
+	return m.Function, err
+}
+
 func TestParseDescribesTheFunction(t *testing.T) {
-	got, err := NewCache(8).Parse(header("t1"))
+	got, err := NewCache(8).parse(header("t1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,12 +40,12 @@ func TestParseDescribesTheFunction(t *testing.T) {
 func TestSecondParseIsRemembered(t *testing.T) {
 	c := NewCache(1024)
 	raw := header("t1")
-	first, err := c.Parse(raw)
+	first, err := c.parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := testing.AllocsPerRun(100, func() {
-		if again, err := c.Parse(raw); err != nil || again != first {
+		if again, err := c.parse(raw); err != nil || again != first {
 			t.Fatalf("got %p, %v, want %p", again, err, first)
 		}
 	})
@@ -52,12 +57,12 @@ func TestSecondParseIsRemembered(t *testing.T) {
 func TestCacheKeepsNoReferenceToItsInput(t *testing.T) {
 	c := NewCache(8)
 	raw := header("t1")
-	first, err := c.Parse(raw)
+	first, err := c.parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	copy(raw, bytes.Replace(raw, []byte("t1"), []byte("t2"), 1))
-	second, err := c.Parse(raw)
+	second, err := c.parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +74,7 @@ func TestCacheKeepsNoReferenceToItsInput(t *testing.T) {
 func TestErrorsAreForTheClientAndNotRemembered(t *testing.T) {
 	c := NewCache(8)
 	for range 2 {
-		if _, err := c.Parse([]byte(`{"namespace":"prod"}`)); err == nil || !strings.Contains(err.Error(), "tenant is empty") {
+		if _, err := c.parse([]byte(`{"namespace":"prod"}`)); err == nil || !strings.Contains(err.Error(), "tenant is empty") {
 			t.Errorf("error is %v", err)
 		}
 	}
@@ -78,15 +83,15 @@ func TestErrorsAreForTheClientAndNotRemembered(t *testing.T) {
 func TestCacheIsBoundedAndKeepsWhatIsRead(t *testing.T) {
 	c := NewCache(64)
 	hot := header("hot")
-	first, err := c.Parse(hot)
+	first, err := c.parse(hot)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for n := range 10_000 {
-		if _, err := c.Parse(header(fmt.Sprintf("cold-%d", n))); err != nil {
+		if _, err := c.parse(header(fmt.Sprintf("cold-%d", n))); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := c.Parse(hot); err != nil || again != first {
+		if again, err := c.parse(hot); err != nil || again != first {
 			t.Fatalf("after %d other headers the hot one was parsed again", n)
 		}
 	}
@@ -106,13 +111,13 @@ func TestCacheIsBoundedAndKeepsWhatIsRead(t *testing.T) {
 func TestLongHeadersAreNotKept(t *testing.T) {
 	c := NewCache(8)
 	raw := fn.Marshal(&skipperpb.Function{
-		Namespace: "prod", Deployment: "echo", Tenant: "t", Metadata: strings.Repeat("x", maxCached), Scale: &skipperpb.Scale{MaxInstances: 1},
+		Namespace: "prod", Deployment: "echo", Tenant: "t", Metadata: strings.Repeat("x", MaxCached), Scale: &skipperpb.Scale{MaxInstances: 1},
 	})
-	first, err := c.Parse(raw)
+	first, err := c.parse(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second, err := c.Parse(raw); err != nil || second == first {
+	if second, err := c.parse(raw); err != nil || second == first {
 		t.Errorf("a header of %d bytes was kept (%v)", len(raw), err)
 	}
 }
@@ -124,7 +129,7 @@ func TestCacheUnderConcurrency(t *testing.T) {
 		all.Go(func() {
 			for n := range 500 {
 				tenant := fmt.Sprintf("t%d", (n*g)%40)
-				if f, err := c.Parse(header(tenant)); err != nil || f.Key.Tenant != tenant {
+				if f, err := c.parse(header(tenant)); err != nil || f.Key.Tenant != tenant {
 					t.Errorf("parsed %s as %v, %v", tenant, f, err)
 				}
 			}
@@ -142,7 +147,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		want, wantErr := fn.Parse(raw)
 		for range 2 {
-			got, err := c.Parse(raw)
+			got, err := c.parse(raw)
 			if (err == nil) != (wantErr == nil) {
 				t.Fatalf("error is %v, want %v", err, wantErr)
 			}

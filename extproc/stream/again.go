@@ -27,7 +27,7 @@ func (x *session) again(h *wire.Headers) *wire.Reply {
 	x.in.Free()
 	if r == nil {
 		s.opts.Metrics.Again(metrics.LostRecord)
-		return x.refuse(lostRecord())
+		return x.refuse(lostRecord(), nil)
 	}
 	s.opts.Metrics.Again(secondPass(cause))
 	n, ok := r.begin(cause)
@@ -91,7 +91,7 @@ func (s *Server) limits() pass.Limits {
 func (x *session) act(p *later, d pass.Decision) *wire.Reply {
 	switch d.Action {
 	case pass.Refuse:
-		return x.refuse(&refusal{reason: d.Reason, message: d.Why, again: againSoon})
+		return x.refuse(&refusal{reason: d.Reason, message: d.Why, again: againSoon}, p.function)
 	case pass.Same:
 		return x.same(p, d.Wait)
 	case pass.Other:
@@ -115,7 +115,7 @@ func (p *later) instances() []string {
 // same sends the request to the instance that it had, after a while.
 func (x *session) same(p *later, pause time.Duration) *wire.Reply {
 	if bad, gone := x.pause(p, pause); bad != nil {
-		return x.refuse(bad)
+		return x.refuse(bad, p.function)
 	} else if gone {
 		return x.abandoned()
 	}
@@ -163,7 +163,7 @@ func (x *session) elsewhere(p *later) *wire.Reply {
 	case exhausted:
 		return x.triedOnce(p, o.instance)
 	}
-	return x.refuse(o.refusal)
+	return x.refuse(o.refusal, p.function)
 }
 
 // triedOnce sends the request to an instance that was tried, after a while: the
@@ -172,7 +172,7 @@ func (x *session) triedOnce(p *later, named *table.Instance) *wire.Reply {
 	s := x.server
 	left := time.Until(p.deadline())
 	if bad, gone := x.pause(p, min(s.limits().Pause(p.used), left)); bad != nil {
-		return x.refuse(bad)
+		return x.refuse(bad, p.function)
 	} else if gone {
 		return x.abandoned()
 	}
@@ -184,7 +184,7 @@ func (x *session) triedOnce(p *later, named *table.Instance) *wire.Reply {
 	if s.opts.Table.Stale() {
 		return x.moved(p, grant{lease: s.opts.Table.Hold(p.function, named), named: true})
 	}
-	return x.refuse(&refusal{reason: reason.ConnectFailed, message: "the function's instances took no connection, and have left since: send the request again", again: againSoon})
+	return x.refuse(&refusal{reason: reason.ConnectFailed, message: "the function's instances took no connection, and have left since: send the request again", again: againSoon}, p.function)
 }
 
 // moved answers with a new instance and gives the one before back.

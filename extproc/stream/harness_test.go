@@ -23,10 +23,10 @@ import (
 	"skipper/proto/fn"
 
 	"skipper/extproc/controller"
-	"skipper/extproc/header"
 	"skipper/extproc/hold"
 	"skipper/extproc/metrics"
 	"skipper/extproc/table"
+	"skipper/extproc/trust"
 	"skipper/extproc/wire"
 )
 
@@ -112,7 +112,7 @@ func newCore(t testing.TB, c *fakeController, changes ...change) *rig {
 		Orphan: func(i *table.Instance) { release(i.Proto) },
 	}
 	o := Options{
-		Headers: header.NewCache(1024), Table: r.table, Metrics: m, Logger: zaptest.NewLogger(t), Release: release,
+		Trust: trust.New(1024, nil, trust.Rules{}), Table: r.table, Metrics: m, Logger: zaptest.NewLogger(t), Release: release,
 		HoldTimeout: eventually, LostLease: time.Minute, Attempts: 6,
 		Backoff: time.Millisecond, MaxBackoff: 10 * time.Millisecond, Quarantine: 10 * time.Second,
 	}

@@ -80,7 +80,7 @@ func (x *session) cold(f *header.Function, start time.Time, length time.Duration
 		return x.abandoned()
 	}
 	x.server.opts.Logger.Debug("request refused", zap.String("function", f.Name), zap.String("reason", string(o.refusal.reason)), zap.String("message", o.refusal.message))
-	return x.refuse(o.refusal)
+	return x.refuse(o.refusal, f)
 }
 
 // hold waits in the hall. The verdict is granted, exhausted, denied or left.

@@ -16,7 +16,9 @@ import (
 	"skipper/proto/fn"
 	"skipper/proto/reason"
 
+	"skipper/extproc/header"
 	"skipper/extproc/hold"
+	"skipper/extproc/trust"
 	"skipper/extproc/wire"
 )
 
@@ -40,6 +42,8 @@ func httpStatus(r reason.Reason) uint32 {
 	switch r {
 	case reason.HeaderMissing, reason.HeaderRepeated, reason.HeaderInvalid, reason.HeaderTooLarge:
 		return http.StatusBadRequest
+	case reason.FunctionUnsigned, reason.TokenInvalid, reason.TokenExpired, reason.FunctionNotAllowed:
+		return http.StatusForbidden
 	case reason.NamespaceNotManaged, reason.DeploymentNotFound:
 		return http.StatusNotFound
 	case reason.HoldQueueFull, reason.LimitReached:
@@ -54,6 +58,8 @@ func grpcCode(httpStatus uint32) codes.Code {
 	switch httpStatus {
 	case http.StatusBadRequest:
 		return codes.InvalidArgument
+	case http.StatusForbidden:
+		return codes.PermissionDenied
 	case http.StatusNotFound:
 		return codes.NotFound
 	case http.StatusTooManyRequests:
@@ -64,17 +70,21 @@ func grpcCode(httpStatus uint32) codes.Code {
 	return codes.Internal
 }
 
-// reply encodes the refusal.
-func (r *refusal) reply() *wire.Reply {
+// reply encodes the refusal of a request for f, which may be nil.
+func (r *refusal) reply(f *header.Function) *wire.Reply {
 	code := httpStatus(r.reason)
 	headers := [][2]string{{reason.Header, string(r.reason)}, {"content-type", "text/plain; charset=utf-8"}}
 	if r.again > 0 {
 		headers = append(headers, [2]string{"retry-after", strconv.Itoa(r.again)})
 	}
-	return wire.Immediate{
+	answer := wire.Immediate{
 		Status: code, GRPC: uint32(grpcCode(code)), Headers: headers,
 		Body: r.message + "\n", Details: "skipper_" + string(r.reason),
-	}.Reply()
+	}
+	if f != nil {
+		answer.Names = wire.Names{Namespace: f.Key.Namespace, Deployment: f.Key.Deployment, Tenant: f.Key.Tenant}
+	}
+	return answer.Reply()
 }
 
 func healthy() *wire.Reply {
@@ -86,6 +96,9 @@ func healthy() *wire.Reply {
 
 // headerRefusal tells what is wrong with the header that names the function.
 func headerRefusal(err error) *refusal {
+	if e := (*trust.Error)(nil); errors.As(err, &e) {
+		return &refusal{reason: e.Reason, message: "X-Skipper-Function: " + e.Message}
+	}
 	if errors.Is(err, fn.ErrTooLarge) {
 		return &refusal{reason: reason.HeaderTooLarge, message: "X-Skipper-Function: " + err.Error()}
 	}

@@ -25,10 +25,10 @@ import (
 
 	skipperpb "skipper/proto"
 
-	"skipper/extproc/header"
 	"skipper/extproc/hold"
 	"skipper/extproc/metrics"
 	"skipper/extproc/table"
+	"skipper/extproc/trust"
 	"skipper/extproc/wire"
 )
 
@@ -37,7 +37,8 @@ const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 
 // Options of a Server. All are required.
 type Options struct {
-	Headers *header.Cache
+	// Trust reads the header that names the function.
+	Trust   *trust.Gate
 	Table   *table.Table
 	Hall    *hold.Hall
 	Metrics *metrics.Metrics

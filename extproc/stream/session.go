@@ -14,6 +14,7 @@ import (
 	"skipper/extproc/metrics"
 	"skipper/extproc/pick"
 	"skipper/extproc/table"
+	"skipper/extproc/trust"
 	"skipper/extproc/wire"
 )
 
@@ -133,9 +134,9 @@ func (x *session) decide() *wire.Reply {
 	if h.Functions == 0 && len(h.RequestID) > 0 {
 		return x.again(h)
 	}
-	f, bad := s.identify(h)
+	f, bad := x.identify(h, start)
 	if bad != nil {
-		return x.refuse(bad)
+		return x.refuse(bad, nil)
 	}
 	wait := patience(s.opts.HoldTimeout, h.GRPCTimeout, h.ExpectedTimeout)
 	x.in.Free()
@@ -146,18 +147,27 @@ func (x *session) decide() *wire.Reply {
 }
 
 // identify names the function that a request is for.
-func (s *Server) identify(h *wire.Headers) (*header.Function, *refusal) {
+func (x *session) identify(h *wire.Headers, now time.Time) (*header.Function, *refusal) {
 	switch {
 	case h.Functions > 1:
 		return nil, &refusal{reason: reason.HeaderRepeated, message: "X-Skipper-Function stands in the request more than once: send it once"}
 	case h.Functions == 0:
 		return nil, &refusal{reason: reason.HeaderMissing, message: "X-Skipper-Function is missing: send the function as JSON"}
 	}
-	f, err := s.opts.Headers.Parse(h.Function)
+	f, err := x.server.opts.Trust.Read(x.listener(), h.Function, now)
 	if err != nil {
 		return nil, headerRefusal(err)
 	}
 	return f, nil
+}
+
+// listener is what the request came in by; "" where that does not matter, which
+// spares the look at the stream's metadata.
+func (x *session) listener() string {
+	if !x.server.opts.Trust.PerListener() {
+		return ""
+	}
+	return trust.ListenerOf(x.stream.Context())
 }
 
 // grant is an instance that a request may be sent to.
@@ -189,8 +199,8 @@ func (x *session) sent(o metrics.Outcome, f *header.Function, start time.Time, p
 	return x.warm.Set(g.lease.Instance.Answer, r.id)
 }
 
-// refuse answers in place of a pod.
-func (x *session) refuse(r *refusal) *wire.Reply {
+// refuse answers in place of a pod of f, which may be nil.
+func (x *session) refuse(r *refusal, f *header.Function) *wire.Reply {
 	x.server.opts.Metrics.Refused(r.reason)
-	return r.reply()
+	return r.reply(f)
 }

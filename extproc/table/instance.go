@@ -61,8 +61,12 @@ func newInstance(i *skipperpb.Instance, c *counter) *Instance {
 	}
 	return &Instance{
 		UID: i.GetUid(), Name: i.GetName(), Version: i.GetVersion(), Assigned: at, Proto: i,
-		Answer: wire.NewAnswer(i.GetUid(), i.GetCluster(), i.GetAddr()), count: c,
+		Answer: wire.NewAnswer(i.GetUid(), i.GetCluster(), i.GetAddr(), names(i.GetFunction())), count: c,
 	}
+}
+
+func names(f *skipperpb.Function) wire.Names {
+	return wire.Names{Namespace: f.GetNamespace(), Deployment: f.GetDeployment(), Tenant: f.GetTenant()}
 }
 
 // Lease is one request in progress on one instance. The zero value holds none.

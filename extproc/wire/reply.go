@@ -47,7 +47,12 @@ const (
 	FunctionHeader    = "x-skipper-function"
 	MetadataNamespace = "envoy.lb"
 	MetadataHostKey   = "x-skipper-instance"
+	// FunctionMetadata is the metadata that access logs read the Names from.
+	FunctionMetadata = "skipper"
 )
+
+// Names are what an access log knows a function by; empty ones are left out.
+type Names struct{ Namespace, Deployment, Tenant string }
 
 // RequestIDLen is the length of a request id: 128 bits in hexadecimal.
 const RequestIDLen = 32
@@ -67,9 +72,10 @@ func replyOf(b []byte) *Reply { return &Reply{mem.BufferSlice{mem.SliceBuffer(b)
 // instance. Immutable, safe for concurrent use.
 type Answer struct{ head mem.Buffer }
 
-// NewAnswer makes the answer that sends a request to an instance: uid is the
-// pod's, cluster the Envoy cluster that leads to it, addr its "ip:port".
-func NewAnswer(uid, cluster, addr string) Answer {
+// NewAnswer makes the answer that sends a request to an instance of the function
+// with the given names: uid is the pod's, cluster the Envoy cluster that leads to
+// it, addr its "ip:port".
+func NewAnswer(uid, cluster, addr string, n Names) Answer {
 	var m []byte
 	m = appendSet(m, InstanceHeader, uid)
 	m = appendSet(m, ClusterHeader, cluster)
@@ -79,6 +85,7 @@ func NewAnswer(uid, cluster, addr string) Answer {
 	out := appendMessage(nil, fieldReplyRequestHeaders, appendMessage(nil, fieldHeadersCommon, common))
 	host := appendEntry(nil, MetadataHostKey, appendText(nil, fieldValueString, addr))
 	ns := appendEntry(nil, MetadataNamespace, appendMessage(nil, fieldValueStruct, host))
+	ns = n.append(ns)
 	return Answer{mem.SliceBuffer(appendMessage(out, fieldReplyMetadata, ns))}
 }
 
@@ -133,6 +140,8 @@ type Immediate struct {
 	Body    string
 	// Details become Envoy's response code details in access logs.
 	Details string
+	// Names of the function, where it is known.
+	Names Names
 }
 
 // Reply encodes the answer.
@@ -146,7 +155,25 @@ func (i Immediate) Reply() *Reply {
 	m = appendText(m, fieldImmediateBody, i.Body)
 	m = appendMessage(m, fieldImmediateGRPC, appendVarint(nil, fieldStatusCode, uint64(i.GRPC)))
 	m = appendText(m, fieldImmediateDetails, i.Details)
-	return replyOf(appendMessage(nil, fieldReplyImmediate, m))
+	out := appendMessage(nil, fieldReplyImmediate, m)
+	if i.Names != (Names{}) {
+		out = appendMessage(out, fieldReplyMetadata, i.Names.append(nil))
+	}
+	return replyOf(out)
+}
+
+// append adds the names to the fields of the metadata b.
+func (n Names) append(b []byte) []byte {
+	var fields []byte
+	for _, e := range [][2]string{{"namespace", n.Namespace}, {"deployment", n.Deployment}, {"tenant", n.Tenant}} {
+		if e[1] != "" {
+			fields = appendEntry(fields, e[0], appendText(nil, fieldValueString, e[1]))
+		}
+	}
+	if fields == nil {
+		return b
+	}
+	return appendEntry(b, FunctionMetadata, appendMessage(nil, fieldValueStruct, fields))
 }
 
 // MoreTime asks Envoy to wait d for the next message; it can be used once per

@@ -159,10 +159,13 @@ func testID(c byte) (id [RequestIDLen]byte) {
 }
 
 func TestWarmReplyIsTheWantedMessage(t *testing.T) {
-	a := NewAnswer("uid-1", "skipper-http1-007", "10.0.0.7:8080")
+	a := NewAnswer("uid-1", "skipper-http1-007", "10.0.0.7:8080", Names{"prod", "echo", "t"})
 	id := testID('f')
 	var w WarmReply
-	metadata, err := structpb.NewStruct(map[string]any{"envoy.lb": map[string]any{"x-skipper-instance": "10.0.0.7:8080"}})
+	metadata, err := structpb.NewStruct(map[string]any{
+		"envoy.lb": map[string]any{"x-skipper-instance": "10.0.0.7:8080"},
+		"skipper":  map[string]any{"namespace": "prod", "deployment": "echo", "tenant": "t"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +186,7 @@ func TestWarmReplyIsTheWantedMessage(t *testing.T) {
 
 func TestImmediateIsTheWantedMessage(t *testing.T) {
 	got := Immediate{Status: 429, GRPC: 8, Headers: [][2]string{{"x-skipper-reason", "limit_reached"}, {"retry-after", "5"}}, Body: "no\n", Details: "d"}
-	wantMessage(t, got.Reply(), &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
+	want := &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extprocv3.ImmediateResponse{
 			Status:     &typev3.HttpStatus{Code: typev3.StatusCode_TooManyRequests},
 			Headers:    &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{setOption("x-skipper-reason", "limit_reached"), setOption("retry-after", "5")}},
@@ -191,7 +194,14 @@ func TestImmediateIsTheWantedMessage(t *testing.T) {
 			GrpcStatus: &extprocv3.GrpcStatus{Status: 8},
 			Details:    "d",
 		},
-	}})
+	}}
+	wantMessage(t, got.Reply(), want)
+	metadata, err := structpb.NewStruct(map[string]any{"skipper": map[string]any{"namespace": "prod", "tenant": "t"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Names, want.DynamicMetadata = Names{Namespace: "prod", Tenant: "t"}, metadata
+	wantMessage(t, got.Reply(), want)
 }
 
 func TestMoreTimeIsTheWantedMessage(t *testing.T) {
@@ -238,7 +248,7 @@ func TestCodecCarriesOtherMessagesToo(t *testing.T) {
 }
 
 func TestWarmPathAllocatesNothing(t *testing.T) {
-	a := NewAnswer("uid-1", "skipper-http1-007", "10.0.0.7:8080")
+	a := NewAnswer("uid-1", "skipper-http1-007", "10.0.0.7:8080", Names{"prod", "echo", "t"})
 	data := mem.BufferSlice{mem.SliceBuffer(samples(t)["raw values"])}
 	c := NewCodec()
 	var r Request
