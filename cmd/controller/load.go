@@ -4,10 +4,12 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"skipper/controller/inflight"
+	"skipper/controller/state"
 	"skipper/controller/withdraw"
 	skipperpb "skipper/proto"
 	"skipper/xds"
@@ -35,6 +37,7 @@ type replicaService struct {
 	skipperpb.UnimplementedReplicaServiceServer
 	loads    *inflight.Store
 	progress *withdraw.Tracker
+	state    *state.Gatherer
 }
 
 // ShareLoad takes in what another replica's Envoys have in progress. What comes
@@ -47,6 +50,11 @@ func (s replicaService) ShareLoad(ctx context.Context, r *skipperpb.ShareLoadReq
 		return nil, status.Errorf(codes.InvalidArgument, "take load: %v", err)
 	}
 	return &skipperpb.ShareLoadResponse{}, nil
+}
+
+// ReportState tells another replica what this one knows of the cluster.
+func (s replicaService) ReportState(r *skipperpb.ReportStateRequest, to grpc.ServerStreamingServer[skipperpb.ReportStateResponse]) error {
+	return s.state.ReportState(r, to)
 }
 
 // holdStreams sends Envoys and extprocs to other replicas.

@@ -15,17 +15,20 @@ import (
 	"skipper/controller/acquire"
 	"skipper/controller/assign"
 	"skipper/controller/claim"
+	"skipper/controller/events"
 	"skipper/controller/forward"
 	"skipper/controller/heartbeat"
 	"skipper/controller/inflight"
 	"skipper/controller/lease"
 	"skipper/controller/limit"
+	"skipper/controller/misfit"
 	"skipper/controller/pool"
 	"skipper/controller/publish"
 	"skipper/controller/retire"
 	"skipper/controller/ring"
 	"skipper/controller/scale"
 	"skipper/controller/server"
+	"skipper/controller/state"
 	"skipper/controller/supervise"
 	"skipper/controller/suspect"
 	"skipper/controller/trust"
@@ -59,6 +62,11 @@ type process struct {
 	forwarder *forward.Forwarder
 	members   membership
 
+	events   *events.Log
+	recorder *events.Recorder
+	misfits  *misfit.Watcher
+	state    *state.Gatherer
+
 	claimer     *claim.Claimer
 	acquirer    *acquire.Acquirer
 	retirer     *retire.Retirer
@@ -85,6 +93,7 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 		return err
 	}
 	p.buildState()
+	p.buildEvents(c)
 	if err := p.openTrust(); err != nil {
 		return err
 	}
@@ -98,6 +107,7 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	p.buildRing(l)
 	p.buildXDS(c)
 	p.buildSuspects(c)
+	p.buildVisibility()
 	p.buildGRPC(c, namespaces)
 	if err := trust.Check(p.grpc.GetServiceInfo()); err != nil {
 		return err
@@ -156,13 +166,13 @@ func (p *process) buildActors(c clients) error {
 		Limits:   retire.Limits{Timeout: p.DrainTimeout},
 		Progress: p.drained, Frozen: p.gate.blinded, Unreadable: 2 * p.FunctionAssignTimeout,
 		Responsible: p.responsible, Grace: p.writeGrace(),
-		Registerer: p.registry, Log: p.logger,
+		Event: p.events.Add, Registerer: p.registry, Log: p.logger,
 	})
 	p.acquirer = acquire.New(acquire.Config{
 		Claimer: p.claimer, Discarder: p.retirer, Refusals: assign.NewRefusals(assign.DefaultRefusalsSize),
 		Poster: assign.NewPoster(assign.PosterConfig{Path: p.FunctionAssignPath, Timeout: p.FunctionAssignTimeout, Minter: minter, Log: p.logger}),
 		View:   p.view, Functions: p.functions, Pods: c.urgent, Grace: p.writeGrace(),
-		Stages: stages, Registerer: p.registry, Log: p.logger,
+		Stages: stages, Event: p.events.Add, Registerer: p.registry, Log: p.logger,
 	})
 	p.buildSupervisors()
 	return nil
@@ -179,12 +189,11 @@ func (p *process) buildGRPC(c clients, namespaces []string) {
 	p.grpc = server.NewGRPC(p.logger.Named("grpc"), p.registry, p.grpcOptions()...)
 	p.xds.Register(p.grpc)
 	p.lrs.Register(p.grpc)
-	skipperpb.RegisterReplicaServiceServer(p.grpc, replicaService{loads: p.loads, progress: p.tracker})
+	skipperpb.RegisterReplicaServiceServer(p.grpc, replicaService{loads: p.loads, progress: p.tracker, state: p.state})
 	p.health = server.New(server.Options{
 		Namespaces: namespaces, MaxInstancesLimit: p.MaxInstancesLimit, Shards: xds.DefaultShards,
-		PodIP: p.PodIP, StartedAt: p.policy.StartedAt, Config: p.shown,
 	}, server.Deps{
-		Pods: p.view, Ring: p.ring, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
+		Pods: p.view, State: p.state, Heartbeats: p.beats, Acquirer: p.acquirer, Retirer: p.retirer, Supervisors: p.supervisors,
 		Forwarder: accusations{farewells{p.forwarder, p.saidGoodbye, p.serves}, p.suspects}, Usage: p.usage, Live: p.live(c.urgent), Logger: p.logger.Named("server"), Registerer: p.registry,
 	}).Register(p.grpc)
 }
@@ -213,7 +222,8 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "suspects": p.suspects.Run, "acquirer and retirer": p.acquireAndRetire,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "suspects": p.suspects.Run,
+		"recorder": p.recorder.Run, "misfits": p.misfits.Run, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })
 	}

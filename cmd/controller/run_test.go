@@ -285,7 +285,7 @@ func TestPartThatFailsStopsAll(t *testing.T) {
 	defer l.close()
 	_ = l.web.Close() // so that the web server fails
 	api := fake.NewClientset()
-	err = run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil}, l, zap.NewNop())
+	err = run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil, newAPICalls()}, l, zap.NewNop())
 	if !errors.Is(err, net.ErrClosed) || !strings.Contains(err.Error(), "serve web") {
 		t.Errorf("run = %v, want the part and its error", err)
 	}
@@ -296,7 +296,7 @@ func TestUnusableKeyIsSaidAtTheStart(t *testing.T) {
 	cfg.PasetoPrivateKey, cfg.InsecurePlaintext = "hush", true
 	api := fake.NewClientset()
 	cfg.FunctionNamespaces = []string{namespace}
-	err := run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil}, listeners{}, zap.NewNop())
+	err := run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil, newAPICalls()}, listeners{}, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "--paseto-private-key") || strings.Contains(err.Error(), "hush") {
 		t.Errorf("run = %v, want the flag named and not its value", err)
 	}

@@ -29,6 +29,6 @@ func (p *process) buildSupervisors() {
 		Replacements: p.MaxConcurrentStaleReplacement,
 	}, supervise.Deps{
 		Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
-		Usage: p.usage, Logger: p.logger.Named("supervise"), Registerer: p.registry,
+		Usage: p.usage, Event: p.events.Add, Logger: p.logger.Named("supervise"), Registerer: p.registry,
 	})
 }

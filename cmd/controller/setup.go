@@ -38,6 +38,7 @@ type clients struct {
 	background kubernetes.Interface
 	urgent     corev1client.PodsGetter
 	usage      metricsclient.PodMetricsesGetter
+	calls      *apiCalls // of all of them
 }
 
 func newClients(cfg *config.Config) (clients, error) {
@@ -46,6 +47,8 @@ func newClients(cfg *config.Config) (clients, error) {
 		return clients{}, err
 	}
 	base.UserAgent = "skipper-controller"
+	calls := newAPICalls()
+	base.Wrap(calls.wrap)
 	urgent, err := corev1client.NewForConfig(claim.ClientConfig(base))
 	if err != nil {
 		return clients{}, fmt.Errorf("make client for claims: %w", err)
@@ -61,7 +64,7 @@ func newClients(cfg *config.Config) (clients, error) {
 	if err != nil {
 		return clients{}, fmt.Errorf("make client for metrics: %w", err)
 	}
-	return clients{background, urgent, usage}, nil
+	return clients{background, urgent, usage, calls}, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

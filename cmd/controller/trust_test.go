@@ -149,7 +149,7 @@ func TestCertificateOfAnotherRoleIsSaidAtTheStart(t *testing.T) {
 	cfg.Host, cfg.Port, cfg.WebPort, cfg.PodIP = "127.0.0.1", 0, 0, "10.0.0.1"
 	cfg.FunctionNamespaces, cfg.PasetoPrivateKey, cfg.TLS = []string{namespace}, privateKey(t), tlsFiles(t, a, identity.Extproc)
 	api := fake.NewClientset()
-	err = run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil}, listeners{}, zap.NewNop())
+	err = run(t.Context(), settings{Config: cfg}, clients{api, api.CoreV1(), nil, newAPICalls()}, listeners{}, zap.NewNop())
 	if err == nil || !strings.Contains(err.Error(), "it is extproc, want controller") {
 		t.Errorf("run = %v", err)
 	}

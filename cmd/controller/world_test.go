@@ -106,7 +106,7 @@ func (w *world) run(cfg *config.Config, l listeners) {
 	done := make(chan error, 1)
 	logger := zaptest.NewLogger(w.t)
 	go func() {
-		done <- run(ctx, settings{Config: cfg}, clients{w.api, w.api.CoreV1(), w.usage}, l, logger)
+		done <- run(ctx, settings{Config: cfg}, clients{w.api, w.api.CoreV1(), w.usage, newAPICalls()}, l, logger)
 	}()
 	w.stop = sync.OnceValue(func() error {
 		cancel()

@@ -12,7 +12,6 @@ import (
 
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
-	"skipper/controller/ring"
 	skipperpb "skipper/proto"
 )
 
@@ -40,7 +39,7 @@ func FuzzHeartbeat(f *testing.F) {
 		}
 		p := &parts{}
 		s := New(Options{Namespaces: []string{"prod"}}, Deps{
-			Pods: pool.NewView(), Ring: ring.NewMembers(0), Heartbeats: heartbeat.NewStore(time.Minute, limits),
+			Pods: pool.NewView(), Heartbeats: heartbeat.NewStore(time.Minute, limits),
 			Acquirer: p, Retirer: p, Supervisors: p, Forwarder: told{parts: p}, Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
 		})
 		_, err := s.Heartbeat(t.Context(), r)

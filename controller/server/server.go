@@ -18,7 +18,6 @@ import (
 
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
-	"skipper/controller/ring"
 	"skipper/controller/usage"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
@@ -31,7 +30,6 @@ type pods interface {
 	Instances(key fn.Key) []pool.Pod
 	Pod(uid string) (pool.Pod, bool)
 	Named(namespace, name string) (pool.Pod, bool)
-	ReplicaSets(namespace, deployment string) []pool.ReplicaSet
 }
 
 // acquirer finds or makes an instance: *acquire.Acquirer.
@@ -61,7 +59,6 @@ type supervisors interface {
 	Touch(f *skipperpb.Function)
 	Heard(f *skipperpb.Function)
 	Scale(ctx context.Context, f *skipperpb.Function, n int, why string) ([]pool.Pod, error)
-	Functions() []*skipperpb.Function
 }
 
 // meter is what instances use: *usage.Reader.
@@ -77,25 +74,20 @@ type Options struct {
 	MaxInstancesLimit uint32
 	// Shards of each cluster family, a power of two, as xDS has them.
 	Shards int
-	// PodIP of this replica, as it stands on the ring.
-	PodIP string
-	// StartedAt is when this controller started.
-	StartedAt time.Time
-	// Config is shown by GetClusterState, secrets masked already.
-	Config []*skipperpb.ConfigValue
 }
 
 // Deps are what the server asks; all fields are required but Usage, which may
-// be nil where nothing is known.
+// be nil where nothing is known, and State, without which GetClusterState is
+// not served.
 type Deps struct {
 	Pods        pods
-	Ring        *ring.Members
 	Heartbeats  *heartbeat.Store
 	Acquirer    acquirer
 	Retirer     retirer
 	Supervisors supervisors
 	Forwarder   forwarder
 	Usage       meter
+	State       gatherer
 	// Live reads a pod from the API server, and makes Pods show what it read if
 	// they know the pod; false: there is none. Other replicas' claims are found
 	// so before the informer shows them.
@@ -123,6 +115,7 @@ func New(o Options, d Deps) *Server {
 		Name: "skipper_controller_heartbeats_total",
 		Help: "Heartbeats received, each function of a message counted, by what became of them.",
 	}, []string{"outcome"})
+	s.count(heartbeat.Outcome{}, 0) // every outcome stands at 0 from the start
 	d.Registerer.MustRegister(s.heard)
 	return s
 }

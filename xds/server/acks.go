@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"skipper/xds"
@@ -50,6 +51,11 @@ type Subscriber struct {
 	Overdue time.Duration
 	// AckedAt is when it last acknowledged something; zero: never yet.
 	AckedAt time.Time
+	// Nacks are its rejections on this stream; NackedAt is when the newest was,
+	// and NackMessage what it said, shortened.
+	Nacks       int
+	NackedAt    time.Time
+	NackMessage string
 	// QuietAt is when it was last known to have acknowledged everything; zero:
 	// never yet.
 	QuietAt time.Time
@@ -83,6 +89,7 @@ func subscriber(p *peer, t *table, sub *delta.Subscription, now time.Time) Subsc
 	return Subscriber{
 		Node: p.node, Type: t.label, Names: sub.Len(), Pending: sub.Pending(), Overdue: sub.Overdue(now),
 		AckedAt: g.ackedAt, QuietAt: g.quietAt, CaughtUp: g.caughtUp,
+		Nacks: g.nacks, NackedAt: g.nackedAt, NackMessage: g.nackMessage,
 	}
 }
 
@@ -91,6 +98,18 @@ type progress struct {
 	joined           uint64 // generation when it subscribed
 	ackedAt, quietAt time.Time
 	caughtUp         bool
+	nacks            int
+	nackedAt         time.Time
+	nackMessage      string
+}
+
+// maxNackMessage is the longest that is kept of what a client says, in bytes.
+const maxNackMessage = 512
+
+func (g *progress) nacked(said string, now time.Time) {
+	g.nacks++
+	g.nackedAt = now
+	g.nackMessage = strings.ToValidUTF8(said[:min(len(said), maxNackMessage)], "")
 }
 
 // look notes what holds now.

@@ -215,6 +215,7 @@ func (s *Server) answeredLocked(p *peer, t *table, a delta.Answer, r *discoveryv
 		p.progress[t.url].ackedAt = time.Now()
 	case delta.Nack:
 		s.metrics.nacks.WithLabelValues(t.label).Inc()
+		p.progress[t.url].nacked(r.GetErrorDetail().GetMessage(), time.Now())
 		s.opts.Logger.Error("xDS client rejected what it was sent; it goes on with the last good version",
 			zap.String("node", p.node), zap.String("type", t.label), zap.String("said", r.GetErrorDetail().GetMessage()))
 	case delta.None:
