@@ -1,6 +1,7 @@
-// Package metrics counts what extproc does, as skipper_extproc_*. Everything
-// that the request path touches is resolved to one counter beforehand. Labels
-// come from closed lists: never a tenant, a function or a pod.
+// Package metrics counts what extproc does, as skipper_extproc_*. What every
+// request counts is kept apart by cores, see requests; the rest is resolved to
+// one counter beforehand. Labels come from closed lists, never a tenant, a
+// function or a pod, and every series is there from the start.
 package metrics
 
 import (
@@ -49,13 +50,41 @@ const (
 	ends
 )
 
+// Pick is who named the instance that a request was sent to.
+type Pick uint8
+
+// The sources of instances.
+const (
+	FromTable Pick = iota
+	FromController
+	picks
+)
+
+// Wait is how a request's wait for an instance ended.
+type Wait uint8
+
+// The ends of waits.
+const (
+	Granted  Wait = iota // with an instance
+	Denied               // with the controller's refusal, or because the process stops
+	TimedOut             // without either within the time
+	Left                 // the client was gone before
+	waits
+)
+
+var (
+	outcomeLabels = [outcomes]string{"warm", "cold", "health", "refused", "abandoned", "silent", "resent"}
+	causeLabels   = [causes]string{"unknown", "failed", "lost_record"}
+	endLabels     = [ends]string{"lost", "over", "turned"}
+	pickLabels    = [picks]string{"table", "controller"}
+	waitLabels    = [waits]string{"granted", "denied", "timed_out", "left"}
+)
+
 // Metrics of one process. Safe for concurrent use.
 type Metrics struct {
-	streams  [outcomes]prometheus.Counter
-	ends     [ends]prometheus.Counter
+	requests *requests
 	refusals *prometheus.CounterVec
-	decision [2]prometheus.Observer
-	open     prometheus.Gauge
+	waited   [waits]prometheus.Observer
 
 	instances       *prometheus.CounterVec
 	instanceSeconds prometheus.Histogram
@@ -80,8 +109,8 @@ type Sources struct {
 // New registers all metrics with r; it panics if one is registered already.
 func New(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
+		requests:   newRequests(cores()),
 		refusals:   vec("refusals_total", "Requests answered by extproc itself, by x-skipper-reason.", "reason"),
-		open:       prometheus.NewGauge(prometheus.GaugeOpts{Name: name("in_flight_requests"), Help: "Requests in progress on an instance, by open streams."}),
 		instances:  vec("get_instance_total", "Questions to the controller for an instance, by gRPC code.", "code"),
 		heartbeats: vec("heartbeats_total", "Heartbeat messages to the controller, by gRPC code.", "code"),
 		releases:   vec("releases_total", "Oneshot instances given back: released, given_up after retries, or dropped because too many wait.", "outcome"),
@@ -90,27 +119,54 @@ func New(r prometheus.Registerer) *Metrics {
 			Buckets: []float64{.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
 		}),
 	}
-	streams := vec("streams_total", "Streams by what became of the request: one per HTTP request, and one more for each further pass (resent, if it was sent to an instance).", "outcome")
-	for o, label := range []string{"warm", "cold", "health", "refused", "abandoned", "silent", "resent"} {
-		m.streams[o] = streams.WithLabelValues(label)
-	}
-	ended := vec("stream_ends_total", "Ended streams by how they ended: over, lost (the count is kept as a lease) or turned (left to Envoy by a process that stops).", "end")
-	for e, label := range []string{"lost", "over", "turned"} {
-		m.ends[e] = ended.WithLabelValues(label)
-	}
-	decision := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name("decision_seconds"), Help: "From the request headers to the answer that names an instance, warm (from the table) or cold (after a wait).",
-		Buckets: []float64{.000001, .000002, .000005, .00001, .0001, .001, .01, .05, .1, .2, .5, 1, 2, 5, 10, 30},
-	}, []string{"path"})
-	m.decision = [2]prometheus.Observer{decision.WithLabelValues("warm"), decision.WithLabelValues("cold")}
 	m.newPasses(r)
-	r.MustRegister(m.refusals, m.open, m.instances, m.heartbeats, m.releases, m.instanceSeconds, streams, ended, decision)
+	m.newWaits(r)
+	m.startAtZero()
+	r.MustRegister(m.requests, m.refusals, m.instances, m.heartbeats, m.releases, m.instanceSeconds)
 	return m
+}
+
+// startAtZero makes every series be there before it counts, so that a rate over
+// the first event is one.
+func (m *Metrics) startAtZero() {
+	for _, r := range []reason.Reason{
+		reason.HeaderMissing, reason.HeaderRepeated, reason.HeaderInvalid, reason.HeaderTooLarge,
+		reason.FunctionUnsigned, reason.TokenInvalid, reason.TokenExpired, reason.FunctionNotAllowed,
+		reason.NamespaceNotManaged, reason.DeploymentNotFound, reason.HoldQueueFull, reason.LimitReached, reason.HoldTimeout,
+		reason.AssignRejected, reason.ControllerUnavailable, reason.ShuttingDown, reason.NoInstance, reason.ConnectFailed, reason.Internal,
+	} {
+		m.refusals.WithLabelValues(string(r))
+	}
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
+		m.instances.WithLabelValues(c.String())
+		m.heartbeats.WithLabelValues(c.String())
+	}
+	for _, o := range []string{released, givenUp, dropped} {
+		m.releases.WithLabelValues(o)
+	}
+}
+
+// Outcomes of releases.
+const (
+	released = "released"
+	givenUp  = "given_up"
+	dropped  = "dropped"
+)
+
+func (m *Metrics) newWaits(r prometheus.Registerer) {
+	waited := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name("hold_seconds"), Help: "How long requests waited for an instance, by how that ended: granted, denied (by the controller, or because the process stops), timed_out, or left (the client was gone).",
+		Buckets: []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30},
+	}, []string{"outcome"})
+	for w, label := range waitLabels {
+		m.waited[w] = waited.WithLabelValues(label)
+	}
+	r.MustRegister(waited)
 }
 
 func (m *Metrics) newPasses(r prometheus.Registerer) {
 	again := vec("second_passes_total", "Streams by which Envoy asked for an instance once more, by cause: unknown (to Envoy), failed (it was tried) or lost_record (the request is not known here).", "cause")
-	for c, label := range []string{"unknown", "failed", "lost_record"} {
+	for c, label := range causeLabels {
 		m.again[c] = again.WithLabelValues(label)
 	}
 	m.quarantines = prometheus.NewCounter(prometheus.CounterOpts{Name: name("quarantines_total"), Help: "Instances that came into quarantine because requests did not reach them."})
@@ -138,20 +194,28 @@ func vec(n, help, label string) *prometheus.CounterVec {
 }
 
 // Decided counts what became of a request.
-func (m *Metrics) Decided(o Outcome) { m.streams[o].Inc() }
+func (m *Metrics) Decided(o Outcome) { m.requests.shard().outcomes[o].Add(1) }
 
-// Sent counts a request that was sent to an instance, and how long that took.
-func (m *Metrics) Sent(o Outcome, took time.Duration) {
-	m.streams[o].Inc()
-	m.decision[o].Observe(took.Seconds())
-	m.open.Inc()
+// Sent counts a request that was sent to an instance, and how long that took; o
+// is Warm or Cold.
+func (m *Metrics) Sent(o Outcome, p Pick, took time.Duration) {
+	s := m.requests.shard()
+	s.outcomes[o].Add(1)
+	s.picks[p].Add(1)
+	s.decision[o].observe(took)
 }
 
+// Picked counts an instance that a request was sent to in a later pass.
+func (m *Metrics) Picked(p Pick) { m.requests.shard().picks[p].Add(1) }
+
 // Closed ends what Sent began.
-func (m *Metrics) Closed() { m.open.Dec() }
+func (m *Metrics) Closed() { m.requests.shard().closed.Add(1) }
 
 // Ended counts how a stream ended.
-func (m *Metrics) Ended(e End) { m.ends[e].Inc() }
+func (m *Metrics) Ended(e End) { m.requests.shard().ends[e].Add(1) }
+
+// Waited notes how long a request waited for an instance.
+func (m *Metrics) Waited(w Wait, took time.Duration) { m.waited[w].Observe(took.Seconds()) }
 
 // Again counts a stream by which Envoy asked for an instance once more.
 func (m *Metrics) Again(c Cause) { m.again[c].Inc() }
@@ -164,7 +228,7 @@ func (m *Metrics) Passes(n int) { m.passes.Observe(float64(n)) }
 
 // Refused counts a refusal; r is from the closed list.
 func (m *Metrics) Refused(r reason.Reason) {
-	m.streams[Refused].Inc()
+	m.Decided(Refused)
 	m.refusals.WithLabelValues(string(r)).Inc()
 }
 
@@ -178,10 +242,10 @@ func (m *Metrics) GotInstance(c codes.Code, took time.Duration) {
 func (m *Metrics) Beat(c codes.Code) { m.heartbeats.WithLabelValues(c.String()).Inc() }
 
 // Released counts a oneshot instance that was given back.
-func (m *Metrics) Released() { m.releases.WithLabelValues("released").Inc() }
+func (m *Metrics) Released() { m.releases.WithLabelValues(released).Inc() }
 
 // GivenUp counts a release that did not succeed in time.
-func (m *Metrics) GivenUp() { m.releases.WithLabelValues("given_up").Inc() }
+func (m *Metrics) GivenUp() { m.releases.WithLabelValues(givenUp).Inc() }
 
 // Dropped counts a release for which there was no room.
-func (m *Metrics) Dropped() { m.releases.WithLabelValues("dropped").Inc() }
+func (m *Metrics) Dropped() { m.releases.WithLabelValues(dropped).Inc() }

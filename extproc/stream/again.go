@@ -194,6 +194,7 @@ func (x *session) moved(p *later, g grant) *wire.Reply {
 	if !ok {
 		return x.abandoned()
 	}
+	x.server.opts.Metrics.Picked(g.source())
 	return x.resent(p, g.lease)
 }
 

@@ -32,6 +32,19 @@ const (
 	left                     // the client is gone
 )
 
+// wait is how the metrics call it; an instance that was tried is an instance.
+func (v verdict) wait() metrics.Wait {
+	switch v {
+	case expired:
+		return metrics.TimedOut
+	case left:
+		return metrics.Left
+	case denied:
+		return metrics.Denied
+	}
+	return metrics.Granted
+}
+
 // outcome is the end of a wait, or of one turn of it.
 type outcome struct {
 	verdict verdict
@@ -93,10 +106,12 @@ func (x *session) hold(w *wait) outcome {
 		return outcome{verdict: denied, refusal: fullRefusal(full)}
 	}
 	w.ticket = ticket
+	begun := time.Now()
 	w.timer = time.NewTimer(time.Until(w.deadline()))
 	defer w.timer.Stop()
 	o := x.turns(w)
 	last := w.ticket.Leave()
+	s.opts.Metrics.Waited(o.verdict.wait(), time.Since(begun))
 	if o.verdict == expired {
 		return outcome{verdict: denied, refusal: timeoutRefusal(w.function.Name, w.length, last)}
 	}

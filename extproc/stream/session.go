@@ -177,6 +177,13 @@ type grant struct {
 	named bool
 }
 
+func (g grant) source() metrics.Pick {
+	if g.named {
+		return metrics.FromController
+	}
+	return metrics.FromTable
+}
+
 // fromTable takes an instance from the table, if there is one that may be used,
 // other than those with the UIDs in not. A oneshot's instance is never shared.
 func (s *Server) fromTable(f *header.Function, not []string, now time.Time) (grant, bool) {
@@ -195,7 +202,7 @@ func (x *session) sent(o metrics.Outcome, f *header.Function, start time.Time, p
 	s, r := x.server, &x.request
 	r.id, r.function, r.start, r.patience, r.lease, r.named = s.ids.New(), f, start, patience, g.lease, g.named
 	s.register.add(r)
-	s.opts.Metrics.Sent(o, time.Since(start))
+	s.opts.Metrics.Sent(o, g.source(), time.Since(start))
 	return x.warm.Set(g.lease.Instance.Answer, r.id)
 }
 
