@@ -173,6 +173,29 @@ func TestNextOwnerTakesOverFromASilentOne(t *testing.T) {
 	}
 }
 
+// Silence is found out without a call, so that whoever leaves the silent replica
+// need not wait for it once more.
+func TestSilenceIsNoticedWithoutACall(t *testing.T) {
+	w := newWorld(t, 3)
+	owner := w.replicas[w.ips[1]]
+	f, c := w.ownedBy(w.ips[1], w.ips[2]), w.client(w.ips[0])
+	if _, err := get(t, c, f); err != nil {
+		t.Fatal(err)
+	}
+	owner.set(func() { owner.silent = true })
+	for tick := time.NewTicker(10 * time.Millisecond); !w.replicas[w.ips[0]].peers.Down(owner.ip); <-tick.C {
+		if t.Context().Err() != nil {
+			t.Fatal("the silent replica does not count as down")
+		}
+	}
+	if got, err := get(t, c, f); got != w.ips[2] || err != nil {
+		t.Errorf("GetInstance = %s, %v, want it executed by %s", got, err, w.ips[2])
+	}
+	if n := counted(t, w.replicas[w.ips[0]].forward.cfg.Metrics.deaths); n != 1 {
+		t.Errorf("%v deaths, want 1", n)
+	}
+}
+
 // A call that takes its time is no sign of death.
 func TestSlowOwnerIsNotTakenForDead(t *testing.T) {
 	w := newWorld(t, 2)

@@ -19,8 +19,8 @@ import (
 // errDead ends the calls of a peer that has fallen silent.
 var errDead = errors.New("peer has fallen silent")
 
-// probesPerDeath is how often a peer with calls to answer is asked whether it
-// lives, within the time after which its silence means death.
+// probesPerDeath is how often a peer is asked whether it lives, within the time
+// after which its silence means death.
 const probesPerDeath = 4
 
 // peer is the connection to one other member. Safe for concurrent use.
@@ -38,9 +38,9 @@ type peer struct {
 	mu sync.Mutex
 	// The fields below are guarded by mu.
 	calls  map[*lease]struct{}
-	heard  time.Time // when the peer last gave a sign of life
-	silent bool      // declared dead, and no sign of life since
-	waited chan struct{}
+	heard  time.Time     // when the peer last gave a sign of life
+	silent bool          // declared dead, and no sign of life since
+	asked  time.Time     // when the first probe without an answer was sent; zero: none
 	empty  chan struct{} // closed while there are no calls
 }
 
@@ -57,7 +57,7 @@ func newPeer(ip string, cfg PeersConfig) (*peer, error) {
 	}
 	p := &peer{
 		ip: ip, cfg: cfg, conn: conn, client: skipperpb.NewControllerServiceClient(conn), outbox: newOutbox(),
-		calls: map[*lease]struct{}{}, waited: make(chan struct{}, 1), empty: make(chan struct{}),
+		calls: map[*lease]struct{}{}, empty: make(chan struct{}),
 	}
 	close(p.empty)
 	conn.Connect()
@@ -115,10 +115,6 @@ func (p *peer) begin(cancel context.CancelCauseFunc) *lease {
 	}
 	l := &lease{since: time.Now(), cancel: cancel}
 	p.calls[l] = struct{}{}
-	select {
-	case p.waited <- struct{}{}:
-	default: // the watch has been told already
-	}
 	return l
 }
 
@@ -135,7 +131,7 @@ func (p *peer) finish(l *lease, alive bool) {
 }
 
 func (p *peer) heardLocked() {
-	p.heard = time.Now()
+	p.heard, p.asked = time.Now(), time.Time{}
 	if p.silent {
 		p.silent = false
 		p.cfg.Log.Info("peer answers again", zap.String("ip", p.ip))
@@ -166,38 +162,36 @@ func (p *peer) stayConnected(ctx context.Context) {
 	}
 }
 
-// watch asks for signs of life while calls wait for an answer, and until a
-// silent peer speaks again.
+// watch asks for signs of life, also while there are no calls: whoever comes
+// from a replica that fell silent finds the next owner at once, and does not wait
+// for the silence to be found out here too.
 func (p *peer) watch(ctx context.Context) {
 	period := p.cfg.DeadAfter / probesPerDeath
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	for {
+	for last := time.Now(); ; {
 		select {
-		case <-p.waited:
+		case <-tick.C:
+			now := time.Now()
+			p.judge(now, now.Sub(last) > period+period/2)
+			last = now
+			p.ask(now)
+			probes.Go(func() { p.probe(ctx) })
 		case <-ctx.Done():
 			return
-		}
-		for last := time.Now(); p.toWatch(); {
-			select {
-			case <-tick.C:
-				now := time.Now()
-				p.judge(now, now.Sub(last) > period+period/2)
-				last = now
-				probes.Go(func() { p.probe(ctx) })
-			case <-ctx.Done():
-				return
-			}
 		}
 	}
 }
 
-func (p *peer) toWatch() bool {
+// ask notes that a probe is being sent.
+func (p *peer) ask(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.silent || len(p.calls) > 0
+	if p.asked.IsZero() {
+		p.asked = now
+	}
 }
 
 // probe asks for a sign of life; what the answer says does not matter.
@@ -220,7 +214,7 @@ func (p *peer) judge(now time.Time, overslept bool) {
 	if excused := now.Add(-p.cfg.DeadAfter / 2); overslept && p.heard.Before(excused) {
 		p.heard = excused
 	}
-	dead := false
+	dead := !p.asked.IsZero() && now.Sub(p.asked) >= p.cfg.DeadAfter
 	for l := range p.calls {
 		dead = dead || now.Sub(l.since) >= p.cfg.DeadAfter
 	}

@@ -19,9 +19,9 @@ import (
 	skipperpb "skipper/proto"
 )
 
-// DefaultDeadAfter is how long a peer that has calls to answer may be silent
-// before it counts as dead. It is looked at four times in that time, so that
-// the next owner is asked within the second.
+// DefaultDeadAfter is how long a peer may be silent before it counts as dead. It
+// is looked at four times in that time, so that the next owner is asked within
+// the second.
 const DefaultDeadAfter = 800 * time.Millisecond
 
 // serviceConfig has the contract's retries; a peer is one address, so there is
