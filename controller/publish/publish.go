@@ -9,6 +9,7 @@ package publish
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -237,7 +238,7 @@ func (p *Publisher) flush() {
 	p.pending = newPending()
 	p.mu.Unlock()
 	c := p.change(todo)
-	if len(c.Remove)+len(c.Upsert)+len(c.Instances) == 0 {
+	if len(c.Remove)+len(c.Upsert)+len(c.Instances)+len(c.Families) == 0 {
 		return
 	}
 	p.changes.Inc()
@@ -250,6 +251,9 @@ func (p *Publisher) change(todo pending) server.Change {
 	p.lookAgain(todo)
 	for uid, pod := range todo.pods {
 		delete(p.fenced, uid)
+		if announces(pod) && !slices.Contains(c.Families, pod.Protocol) {
+			c.Families = append(c.Families, pod.Protocol)
+		}
 		was, known := p.published[uid]
 		switch {
 		case pod == nil || !pod.Publishable() || p.fence(pod):
@@ -269,6 +273,13 @@ func (p *Publisher) change(todo pending) server.Change {
 		}
 	}
 	return c
+}
+
+// announces says that the pod will need the clusters of its protocol. The first
+// of all pods with a protocol would be ready, and be sent requests, while Envoy
+// still adds the clusters, if they came with its address.
+func announces(pod *pool.Pod) bool {
+	return pod != nil && pod.Protocol != "" && pod.Addr() == "" && !pod.Deleting && !pod.Finished() && !pod.HostNetwork
 }
 
 // lookAgain adds pods whose address was not to be used. Only pods of which the

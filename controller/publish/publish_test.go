@@ -44,6 +44,9 @@ func (r *recorder) Apply(c server.Change) uint64 {
 	for _, l := range c.Instances {
 		words = append(words, describe(l))
 	}
+	for _, p := range c.Families {
+		words = append(words, "family "+string(p))
+	}
 	slices.Sort(words)
 	r.mu.Lock()
 	r.log = append(r.log, strings.Join(words, " "))
@@ -142,7 +145,7 @@ func TestFirstWorldThenOpen(t *testing.T) {
 			v.Apply(p)
 		}
 		got := start(t, v).take()
-		want := []string{"+a@10.244.0.1:8080 +b@10.244.0.2:8080 prod/echo/t=[b]/4", "open"}
+		want := []string{"+a@10.244.0.1:8080 +b@10.244.0.2:8080 family http1 prod/echo/t=[b]/4", "open"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("first changes (-want +got):\n%s", diff)
 		}
@@ -168,7 +171,7 @@ func TestEachStepOfALife(t *testing.T) {
 			do   func()
 			want []string
 		}{
-			{"no address yet", func() { v.Apply(noIP) }, nil},
+			{"no address yet: Envoys get the clusters", func() { v.Apply(noIP) }, []string{"family http1"}},
 			{"address: published before it is claimed", func() { v.Apply(idle("a", 1, 3)) }, []string{"+a@10.244.0.1:8080"}},
 			{"claimed: not routable yet", func() { v.Apply(assigned) }, []string{"prod/echo/t=[]/4"}},
 			{"accepted: before the informer says so", func() { v.ExpectReady("a", 0, time.Now()) }, []string{"prod/echo/t=[a]/4"}},

@@ -27,6 +27,9 @@ func (s *Server) Apply(c Change) uint64 {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	now := time.Now()
+	for _, p := range c.Families {
+		s.world.Announce(now, p)
+	}
 	s.world.Remove(now, c.Remove...)
 	for _, e := range c.Upsert {
 		if err := e.Validate(); err != nil {

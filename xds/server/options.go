@@ -85,6 +85,9 @@ type Change struct {
 	// Upsert are pods that are new or have changed. One that cannot be
 	// published is left out, and said in the log.
 	Upsert []Endpoint
+	// Families are those of pods that will come: Envoys get the clusters before
+	// the first of them has an address.
+	Families []xds.Protocol
 	// Instances are the full lists of functions; those that nobody is
 	// subscribed to are dropped at once. The caller must not change them any
 	// more, nor pass lists of one function out of order. A list with a lower

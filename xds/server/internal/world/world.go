@@ -89,6 +89,14 @@ func (w *World) Upsert(now time.Time, e resource.Endpoint) {
 	f.pods++
 }
 
+// Announce has the family of p made, or kept for as long as one lingers without
+// any pod: one is to come.
+func (w *World) Announce(now time.Time, p xds.Protocol) {
+	if f := w.family(p); f.pods == 0 {
+		f.emptySince = now
+	}
+}
+
 // family returns the family of p, and makes it, all shards touched, if need be.
 func (w *World) family(p xds.Protocol) *family {
 	if f, ok := w.families[p]; ok {

@@ -51,6 +51,31 @@ func TestFamilyLivesWhileItIsUsedAndLingers(t *testing.T) {
 	}
 }
 
+func TestAnnouncedFamilyIsThereBeforeItsFirstPod(t *testing.T) {
+	w := world.New(world.Options{Shards: shards, Linger: 10 * time.Minute})
+	pod := resource.Endpoint{UID: "a", Addr: "10.0.0.1:80", Protocol: xds.H2C}
+	for _, step := range []struct {
+		name string
+		do   func(now time.Time)
+		at   int
+		want []xds.Protocol // added
+		gone []xds.Protocol
+	}{
+		{"announced", func(now time.Time) { w.Announce(now, xds.H2C) }, 0, []xds.Protocol{xds.H2C}, nil},
+		{"announced again", func(now time.Time) { w.Announce(now, xds.H2C) }, 9, nil, nil},
+		{"lingers from then on", func(time.Time) {}, 18, nil, nil},
+		{"the pod comes", func(now time.Time) { w.Upsert(now, pod) }, 18, nil, nil},
+		{"announced beside it", func(now time.Time) { w.Announce(now, xds.H2C) }, 40, nil, nil},
+		{"and goes", func(now time.Time) { w.Remove(now, "a") }, 41, nil, nil},
+		{"all is over", func(time.Time) {}, 51, nil, []xds.Protocol{xds.H2C}},
+	} {
+		step.do(at(step.at))
+		if d := w.Flush(at(step.at)); !slices.Equal(d.Added, step.want) || !slices.Equal(d.Gone, step.gone) {
+			t.Errorf("%s: %+v, want %v added and %v gone", step.name, d, step.want, step.gone)
+		}
+	}
+}
+
 func TestFamilyThatNobodySawIsNotGone(t *testing.T) {
 	w := world.New(world.Options{Shards: shards})
 	w.Upsert(at(0), resource.Endpoint{UID: "a", Addr: "10.0.0.1:80", Protocol: xds.H2C})
