@@ -9,11 +9,13 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skipper/controller/config"
+	"skipper/controller/lease"
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
@@ -175,8 +177,8 @@ func TestAddressOfAWithdrawnPodIsNotClaimed(t *testing.T) {
 func TestGoodbyeReachesTheLease(t *testing.T) {
 	w := startWorld(t, 0, nil)
 	node, leases := "extproc/r1", w.api.CoordinationV1().Leases("skipper-system")
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "skipper-extproc-r1"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &node}}
-	if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+	known := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "skipper-extproc-r1"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &node}}
+	if _, err := leases.Create(t.Context(), known, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -199,5 +201,40 @@ func TestGoodbyeReachesTheLease(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("the lease is still there")
 		}
+	}
+}
+
+// TestIdleSuccessorFreesTheAddresses starts a controller that reads of an extproc
+// of an earlier time, killed meanwhile, which holds up all pods that are new. The
+// next one in its pod has had no request yet, and says only that it is there.
+func TestIdleSuccessorFreesTheAddresses(t *testing.T) {
+	w := newWorld(t)
+	node, then := "extproc/r1", metav1.NewMicroTime(time.Now().Add(-time.Minute))
+	lost := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "skipper-extproc-r1", Labels: map[string]string{lease.Label: lease.LabelValue},
+			Annotations: map[string]string{"skipper/envoy-node": "gateway-1", "skipper/router-ip": "10.0.0.9"},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, AcquireTime: &then, RenewTime: &then},
+	}
+	if _, err := w.api.CoordinationV1().Leases("skipper-system").Create(t.Context(), lost, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.start(1, nil)
+	hello := func(id, ip string) {
+		r := &skipperpb.HeartbeatRequest{RouterIp: ip, RouterId: id, EnvoyNodeId: "gateway-1", RunningFor: durationpb.New(time.Second)}
+		if _, err := w.client.Heartbeat(t.Context(), r, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hello("twin", "10.0.0.8")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if r, err := w.client.GetInstance(ctx, &skipperpb.GetInstanceRequest{Function: function("t1")}, grpc.WaitForReady(true)); err == nil {
+		t.Fatalf("%s was given although an extproc that may know its address is away", r.GetInstance())
+	}
+	hello("r2", "10.0.0.9")
+	if _, err := w.get(function("t1")); err != nil {
+		t.Errorf("once its successor has said that it is there: %v", err)
 	}
 }
