@@ -95,8 +95,12 @@ func (o Options) send(ctx context.Context, r *skipperpb.HeartbeatRequest) {
 	for _, b := range r.GetHeartbeats() {
 		o.Table.Restore(b.GetFunction(), b.GetFailuresByInstance())
 	}
+	level := zap.WarnLevel
+	if len(r.GetHeartbeats()) == 0 && !r.GetGoodbye() {
+		level = zap.DebugLevel // nothing is lost by it, and xDS says that no controller is there
+	}
 	if ctx.Err() == nil {
-		o.Logger.Warn("heartbeat not delivered", zap.Int("functions", len(r.GetHeartbeats())), zap.Error(err))
+		o.Logger.Log(level, "heartbeat not delivered", zap.Int("functions", len(r.GetHeartbeats())), zap.Error(err))
 	}
 }
 

@@ -149,6 +149,7 @@ func TestAFunctionDropsOutAfterThreeIdleIntervals(t *testing.T) {
 		}
 		r.setAway(true)
 		<-time.NewTimer(time.Minute).C // virtual
+		synctest.Wait()
 		if codesSeen[codes.Unavailable] != 12 {
 			t.Errorf("codes are %v", codesSeen)
 		}
