@@ -63,7 +63,7 @@ func TestControllerRolloutUnderLoad(t *testing.T) {
 	p.disturb(t, func() {
 		stamp := map[string]string{"skipper-e2e/restarted-at": time.Now().Format(time.RFC3339Nano)}
 		p.patchController(t, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": stamp}}}})
-		if err := p.waitRollout(t.Context(), systemNamespace, controllerName); err != nil {
+		if err := p.waitRollout(t.Context(), p.system, controllerName); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -183,11 +183,11 @@ func (l *load) stop() []string {
 // scaleController starts or stops the controller and waits for it.
 func (w *world) scaleController(ctx context.Context, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := w.kube.AppsV1().Deployments(systemNamespace).Patch(ctx, controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err := w.kube.AppsV1().Deployments(w.system).Patch(ctx, controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("scale the controller to %d: %w", replicas, err)
 	}
-	return w.waitRollout(ctx, systemNamespace, controllerName)
+	return w.waitRollout(ctx, w.system, controllerName)
 }
 
 func (w *world) patchController(t *testing.T, change map[string]any) {
@@ -196,7 +196,7 @@ func (w *world) patchController(t *testing.T, change map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.kube.AppsV1().Deployments(systemNamespace).Patch(t.Context(), controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = w.kube.AppsV1().Deployments(w.system).Patch(t.Context(), controllerName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func (w *world) patchController(t *testing.T, change map[string]any) {
 // withController runs the rest of the test with other settings of the controller.
 func (w *world) withController(t *testing.T, settings map[string]string) {
 	t.Helper()
-	deployments := w.kube.AppsV1().Deployments(systemNamespace)
+	deployments := w.kube.AppsV1().Deployments(w.system)
 	d, err := deployments.Get(t.Context(), controllerName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -235,12 +235,12 @@ func (w *world) reconnectAfterwards(t *testing.T) {
 func (w *world) waitConnected(ctx context.Context) error {
 	var state string
 	err := poll(ctx, func() bool {
-		pods, err := w.kube.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
+		pods, err := w.kube.CoreV1().Pods(w.system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
 		if err != nil || len(pods.Items) == 0 {
 			state = fmt.Sprintf("%d gateways, %v", len(pods.Items), err)
 			return false
 		}
-		text, err := w.kube.CoreV1().Pods(systemNamespace).ProxyGet("http", pods.Items[0].Name, gatewayReadyPort, "/metrics", nil).DoRaw(ctx)
+		text, err := w.kube.CoreV1().Pods(w.system).ProxyGet("http", pods.Items[0].Name, gatewayReadyPort, "/metrics", nil).DoRaw(ctx)
 		state = fmt.Sprintf("no connected_state 1 in %d bytes of metrics, %v", len(text), err)
 		return bytes.Contains(text, []byte("envoy_control_plane_connected_state{} 1\n"))
 	})
@@ -256,9 +256,9 @@ func (w *world) setControllerEnv(ctx context.Context, env []corev1.EnvVar) error
 	if err != nil {
 		return fmt.Errorf("encode environment: %w", err)
 	}
-	_, err = w.kube.AppsV1().Deployments(systemNamespace).Patch(ctx, controllerName, types.JSONPatchType, patch, metav1.PatchOptions{})
+	_, err = w.kube.AppsV1().Deployments(w.system).Patch(ctx, controllerName, types.JSONPatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("patch the controller's environment: %w", err)
 	}
-	return w.waitRollout(ctx, systemNamespace, controllerName)
+	return w.waitRollout(ctx, w.system, controllerName)
 }

@@ -23,7 +23,7 @@ func TestDeletedPodIsReplaced(t *testing.T) {
 	first := mustEcho(t, p.get(t.Context(), p.function("a"), "/"))
 	other := mustEcho(t, p.get(t.Context(), p.function("b"), "/"))
 	now := int64(0)
-	err := p.kube.CoreV1().Pods(functionNamespace).Delete(t.Context(), first.PodName, metav1.DeleteOptions{GracePeriodSeconds: &now})
+	err := p.kube.CoreV1().Pods(p.functions).Delete(t.Context(), first.PodName, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestEvictedPodIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newWorld(t).newPool(t, 2)
 	first := mustEcho(t, p.get(t.Context(), p.function("a"), "/"))
-	if err := p.kube.CoreV1().Pods(functionNamespace).Delete(t.Context(), first.PodName, metav1.DeleteOptions{}); err != nil {
+	if err := p.kube.CoreV1().Pods(p.functions).Delete(t.Context(), first.PodName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	second := p.waitAnswer(t, "a", first.PodUID)

@@ -43,10 +43,10 @@ type entry struct {
 }
 
 // startLedger watches a pool until the end of the test.
-func startLedger(t *testing.T, kube kubernetes.Interface, pool string) *ledger {
+func startLedger(t *testing.T, kube kubernetes.Interface, namespace, pool string) *ledger {
 	t.Helper()
 	l := &ledger{pods: map[types.UID]entry{}}
-	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(functionNamespace),
+	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = poolLabel + "=" + pool }))
 	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { l.record(o, false) },

@@ -19,9 +19,9 @@ const logLines = 60
 func (w *world) dumpLogs(out io.Writer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{})
+	pods, err := w.kube.CoreV1().Pods(w.system).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		fmt.Fprintf(out, "list pods in %s: %v\n", systemNamespace, err)
+		fmt.Fprintf(out, "list pods in %s: %v\n", w.system, err)
 		return
 	}
 	for _, p := range pods.Items {
@@ -41,7 +41,7 @@ func (w *world) dumpLog(ctx context.Context, out io.Writer, pod, container strin
 	}
 	for _, previous := range versions {
 		opts := &corev1.PodLogOptions{Container: container, TailLines: &lines, Previous: previous}
-		text, err := w.kube.CoreV1().Pods(systemNamespace).GetLogs(pod, opts).DoRaw(ctx)
+		text, err := w.kube.CoreV1().Pods(w.system).GetLogs(pod, opts).DoRaw(ctx)
 		if err != nil {
 			fmt.Fprintf(out, "read log of %s/%s: %v\n", pod, container, err)
 			continue

@@ -76,11 +76,11 @@ func deadExtprocStory(t *testing.T, w *world) {
 // else.
 func (w *world) ownGateway(t *testing.T) *corev1.Pod {
 	t.Helper()
-	model, err := w.kube.AppsV1().Deployments(systemNamespace).Get(t.Context(), gatewayName, metav1.GetOptions{})
+	model, err := w.kube.AppsV1().Deployments(w.system).Get(t.Context(), gatewayName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	pods := w.kube.CoreV1().Pods(systemNamespace)
+	pods := w.kube.CoreV1().Pods(w.system)
 	pod, err := pods.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: suiteLabel + "-gateway-", Labels: map[string]string{suiteLabel: "true"}},
 		Spec:       model.Spec.Template.Spec,
@@ -151,7 +151,7 @@ func refusedIn(away []absence) func(outcome) string {
 
 func (w *world) extprocState(t *testing.T, gateway *corev1.Pod) (restarts int32, ready bool) {
 	t.Helper()
-	p, err := w.kube.CoreV1().Pods(systemNamespace).Get(t.Context(), gateway.Name, metav1.GetOptions{})
+	p, err := w.kube.CoreV1().Pods(w.system).Get(t.Context(), gateway.Name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func (w *world) extprocState(t *testing.T, gateway *corev1.Pod) (restarts int32,
 func (w *world) waitExtproc(t *testing.T, gateway *corev1.Pod, what string, fits func(int) bool) {
 	t.Helper()
 	eventually(t, what+" in extproc's books", func() (bool, string) {
-		text, err := w.kube.CoreV1().Pods(systemNamespace).ProxyGet("http", gateway.Name, extprocWebPort, "/metrics", nil).DoRaw(t.Context())
+		text, err := w.kube.CoreV1().Pods(w.system).ProxyGet("http", gateway.Name, extprocWebPort, "/metrics", nil).DoRaw(t.Context())
 		if err != nil {
 			return false, err.Error()
 		}

@@ -169,7 +169,7 @@ func rolloutStory(t *testing.T, w *world) {
 			before[f.GetTenant()] = p.serving(f)
 		}
 		p.changeTemplate(t, fmt.Sprint(i))
-		if err := p.waitRollout(t.Context(), functionNamespace, p.name); err != nil { // the old ReplicaSet is at zero then
+		if err := p.waitRollout(t.Context(), p.functions, p.name); err != nil { // the old ReplicaSet is at zero then
 			t.Fatal(err)
 		}
 		for _, f := range functions {
@@ -194,7 +194,7 @@ func (p *pool) changeTemplate(t *testing.T, value string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.kube.AppsV1().Deployments(functionNamespace).Patch(t.Context(), p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = p.kube.AppsV1().Deployments(p.functions).Patch(t.Context(), p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func deletionStory(t *testing.T, w *world) {
 
 func (p *pool) remove(t *testing.T, e entry, options metav1.DeleteOptions) {
 	t.Helper()
-	err := p.kube.CoreV1().Pods(functionNamespace).Delete(t.Context(), e.pod.Name, options)
+	err := p.kube.CoreV1().Pods(p.functions).Delete(t.Context(), e.pod.Name, options)
 	if ignore(err, apierrors.IsNotFound) != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +238,8 @@ func evictionStory(t *testing.T, w *world) {
 		for _, f := range functions {
 			before := p.serving(f)
 			for _, e := range before {
-				eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: e.pod.Name, Namespace: functionNamespace}}
-				if err := p.kube.PolicyV1().Evictions(functionNamespace).Evict(t.Context(), eviction); err != nil {
+				eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: e.pod.Name, Namespace: p.functions}}
+				if err := p.kube.PolicyV1().Evictions(p.functions).Evict(t.Context(), eviction); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -318,7 +318,7 @@ func (p *pool) setReady(t *testing.T, e entry, ready bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.kube.CoreV1().Pods(functionNamespace).Patch(t.Context(), e.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = p.kube.CoreV1().Pods(p.functions).Patch(t.Context(), e.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if ignore(err, apierrors.IsNotFound) != nil {
 		t.Fatal(err)
 	}

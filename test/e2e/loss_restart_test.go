@@ -49,7 +49,7 @@ func controllersStory(t *testing.T, p *pool, functions []*skipperpb.Function) {
 	tl := p.underLoad(t, functions, func(int) {
 		stamp := map[string]string{"skipper-e2e/restarted-at": time.Now().Format(time.RFC3339Nano)}
 		p.patchController(t, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": stamp}}}})
-		if err := p.waitRollout(t.Context(), systemNamespace, controllerName); err != nil {
+		if err := p.waitRollout(t.Context(), p.system, controllerName); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -69,7 +69,7 @@ func gatewayStory(t *testing.T, p *pool, functions []*skipperpb.Function) {
 	tl := p.underLoad(t, functions, func(int) {
 		second := p.otherGateway(t, first)
 		p.waitExtproc(t, second, "requests in progress", func(n int) bool { return n > 0 })
-		if err := p.kube.CoreV1().Pods(systemNamespace).Delete(t.Context(), second.Name, metav1.DeleteOptions{}); err != nil {
+		if err := p.kube.CoreV1().Pods(p.system).Delete(t.Context(), second.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s gateway %s is deleted", time.Now().Format(time.TimeOnly), second.Name)
@@ -82,11 +82,11 @@ func gatewayStory(t *testing.T, p *pool, functions []*skipperpb.Function) {
 // scaleGateway sets the number of gateways and waits for it. The oldest stay when it falls.
 func (w *world) scaleGateway(ctx context.Context, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := w.kube.AppsV1().Deployments(systemNamespace).Patch(ctx, gatewayName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err := w.kube.AppsV1().Deployments(w.system).Patch(ctx, gatewayName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("scale the gateway to %d: %w", replicas, err)
 	}
-	return w.waitRollout(ctx, systemNamespace, gatewayName)
+	return w.waitRollout(ctx, w.system, gatewayName)
 }
 
 // otherGateway is the one beside the first.

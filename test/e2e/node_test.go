@@ -149,7 +149,7 @@ func (w *world) systemPod(t *testing.T, deployment string) *corev1.Pod {
 func (w *world) systemPods(t *testing.T, deployment string) []corev1.Pod {
 	t.Helper()
 	opts := metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + deployment}
-	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(t.Context(), opts)
+	pods, err := w.kube.CoreV1().Pods(w.system).List(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

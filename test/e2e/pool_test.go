@@ -37,7 +37,7 @@ type pool struct {
 // newPool makes a pool with ready pods and removes it with all its pods at the end of the test.
 func (w *world) newPool(t *testing.T, replicas int32, edits ...func(*appsv1.Deployment)) *pool {
 	t.Helper()
-	model, err := w.kube.AppsV1().Deployments(functionNamespace).Get(t.Context(), modelPool, metav1.GetOptions{})
+	model, err := w.kube.AppsV1().Deployments(w.functions).Get(t.Context(), modelPool, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +46,9 @@ func (w *world) newPool(t *testing.T, replicas int32, edits ...func(*appsv1.Depl
 	for _, edit := range edits {
 		edit(d)
 	}
-	p := &pool{world: w, name: name, size: int(replicas), pods: startLedger(t, w.kube, name)}
+	p := &pool{world: w, name: name, size: int(replicas), pods: startLedger(t, w.kube, w.functions, name)}
 	afterwards(t, "remove pool "+name, func(ctx context.Context) error { return w.sweep(ctx, poolLabel+"="+name) })
-	if _, err := w.kube.AppsV1().Deployments(functionNamespace).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+	if _, err := w.kube.AppsV1().Deployments(w.functions).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p.waitFull(t)
@@ -101,7 +101,7 @@ func (p *pool) tenant(name string) string { return p.name + "." + name }
 // function is the pool as used by a tenant, with one instance at least and no target.
 func (p *pool) function(name string) *skipperpb.Function {
 	return &skipperpb.Function{
-		Namespace: functionNamespace, Deployment: p.name, Tenant: p.tenant(name),
+		Namespace: p.functions, Deployment: p.name, Tenant: p.tenant(name),
 		Scale: &skipperpb.Scale{MinInstances: 0, MaxInstances: 10},
 	}
 }
@@ -156,7 +156,7 @@ func (p *pool) scale(t *testing.T, replicas int32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.kube.AppsV1().Deployments(functionNamespace).Patch(t.Context(), p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = p.kube.AppsV1().Deployments(p.functions).Patch(t.Context(), p.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func (p *pool) settle(t *testing.T) {
 	}
 	eventually(t, "a pod to mark in pool "+p.name, func() (bool, string) {
 		for _, e := range p.pods.free() {
-			_, err = p.kube.CoreV1().Pods(functionNamespace).Patch(t.Context(), e.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err = p.kube.CoreV1().Pods(p.functions).Patch(t.Context(), e.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			if err == nil {
 				return true, ""
 			}
@@ -199,13 +199,13 @@ func (p *pool) wantClaims(t *testing.T, tenant string, n int) {
 func (w *world) sweep(ctx context.Context, selector string) error {
 	list := metav1.ListOptions{LabelSelector: selector}
 	foreground, now := metav1.DeletePropagationForeground, int64(0)
-	err := w.kube.AppsV1().Deployments(functionNamespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &foreground}, list)
+	err := w.kube.AppsV1().Deployments(w.functions).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &foreground}, list)
 	if err != nil {
 		return fmt.Errorf("delete deployments with %s: %w", selector, err)
 	}
 	var state string
 	err = poll(ctx, func() bool {
-		err := w.kube.CoreV1().Pods(functionNamespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, list)
+		err := w.kube.CoreV1().Pods(w.functions).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, list)
 		left, listErr := w.left(ctx, list)
 		state = fmt.Sprintf("%d objects left, %v, %v", left, ignore(err, apierrors.IsNotFound), listErr)
 		return listErr == nil && left == 0
@@ -218,11 +218,11 @@ func (w *world) sweep(ctx context.Context, selector string) error {
 
 // left counts what sweep has still to wait for.
 func (w *world) left(ctx context.Context, list metav1.ListOptions) (int, error) {
-	deployments, err := w.kube.AppsV1().Deployments(functionNamespace).List(ctx, list)
+	deployments, err := w.kube.AppsV1().Deployments(w.functions).List(ctx, list)
 	if err != nil {
 		return 0, err
 	}
-	pods, err := w.kube.CoreV1().Pods(functionNamespace).List(ctx, list)
+	pods, err := w.kube.CoreV1().Pods(w.functions).List(ctx, list)
 	if err != nil {
 		return 0, err
 	}

@@ -29,7 +29,7 @@ func TestRollingRestartUnderHeavyLoad(t *testing.T) {
 	c := startCold(t, p)
 	stamp := map[string]string{"skipper-e2e/restarted-at": time.Now().Format(time.RFC3339Nano)}
 	p.patchController(t, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": stamp}}}})
-	if err := p.waitRollout(t.Context(), systemNamespace, controllerName); err != nil {
+	if err := p.waitRollout(t.Context(), p.system, controllerName); err != nil {
 		t.Fatal(err)
 	}
 	seen, coldSeen := l.count(), c.count()

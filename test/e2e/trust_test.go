@@ -90,7 +90,7 @@ func TestRolesAreKeptApart(t *testing.T) {
 // tenantPod is the one pod of a tenant.
 func (p *pool) tenantPod(t *testing.T, tenant string) *corev1.Pod {
 	t.Helper()
-	pods, err := p.kube.CoreV1().Pods(functionNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "skipper/tenant=" + p.tenant(tenant)})
+	pods, err := p.kube.CoreV1().Pods(p.functions).List(t.Context(), metav1.ListOptions{LabelSelector: "skipper/tenant=" + p.tenant(tenant)})
 	if err != nil || len(pods.Items) != 1 {
 		t.Fatalf("tenant %s has %d pods, %v, want one", tenant, len(pods.Items), err)
 	}
@@ -129,7 +129,7 @@ func callStream(ctx context.Context, conn *grpc.ClientConn, method string) error
 // certificate is that of a role of Skipper's, as an operator can read it.
 func (w *world) certificate(t *testing.T, role identity.Role) credentials.TransportCredentials {
 	t.Helper()
-	s, err := w.kube.CoreV1().Secrets(systemNamespace).Get(t.Context(), "skipper-tls-"+string(role), metav1.GetOptions{})
+	s, err := w.kube.CoreV1().Secrets(w.system).Get(t.Context(), "skipper-tls-"+string(role), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

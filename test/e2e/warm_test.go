@@ -61,7 +61,7 @@ func TestClaimedPodIsLabelled(t *testing.T) {
 		t.Errorf("function in the annotation (-want +got):\n%s", diff)
 	}
 	wantTimes(t, notes)
-	if _, err := p.kube.AppsV1().ReplicaSets(functionNamespace).Get(t.Context(), notes[replicaSetNote], metav1.GetOptions{}); err != nil {
+	if _, err := p.kube.AppsV1().ReplicaSets(p.functions).Get(t.Context(), notes[replicaSetNote], metav1.GetOptions{}); err != nil {
 		t.Errorf("annotation %s: %v", replicaSetNote, err)
 	}
 }
@@ -103,7 +103,7 @@ func TestSpellingsOfOneFunction(t *testing.T) {
 	uid := mustEcho(t, p.get(t.Context(), p.function("a"), "/")).PodUID
 	camel, err := json.Marshal(map[string]any{
 		"scale": map[string]any{"maxInstances": 10}, "tenant": p.tenant("a"), "deployment": p.name,
-		"namespace": functionNamespace, "unknownMember": []int{1},
+		"namespace": p.functions, "unknownMember": []int{1},
 	})
 	if err != nil {
 		t.Fatal(err)

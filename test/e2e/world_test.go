@@ -52,6 +52,8 @@ type world struct {
 	kube    kubernetes.Interface
 	gateway string
 	http    *http.Client
+	// system and functions are the namespaces of Skipper and of its pools.
+	system, functions string
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -98,7 +100,7 @@ func (w *world) gatewayStarts() map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	starts := map[string]string{}
-	pods, err := w.kube.CoreV1().Pods(systemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
+	pods, err := w.kube.CoreV1().Pods(w.system).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + gatewayName})
 	if err != nil {
 		starts["error"] = err.Error()
 		return starts
@@ -154,7 +156,10 @@ func connect() (*world, error) {
 		gateway = defaultGateway
 	}
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true, ExpectContinueTimeout: patience}
-	return &world{config, kube, strings.TrimSuffix(gateway, "/"), &http.Client{Transport: transport}}, nil
+	return &world{
+		config: config, kube: kube, gateway: strings.TrimSuffix(gateway, "/"), http: &http.Client{Transport: transport},
+		system: systemNamespace, functions: functionNamespace,
+	}, nil
 }
 
 // kubeconfigPath asks the local cluster for its own where the environment names none.
@@ -190,11 +195,11 @@ func (w *world) prepare(ctx context.Context) error {
 		return fmt.Errorf("remove what an earlier run left: %w", err)
 	}
 	now := int64(0)
-	err := w.kube.CoreV1().Pods(systemNamespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: suiteLabel})
+	err := w.kube.CoreV1().Pods(w.system).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{LabelSelector: suiteLabel})
 	if err != nil {
 		return fmt.Errorf("remove gateways that an earlier run left: %w", err)
 	}
-	for _, d := range [][2]string{{systemNamespace, controllerName}, {systemNamespace, gatewayName}, {functionNamespace, modelPool}} {
+	for _, d := range [][2]string{{w.system, controllerName}, {w.system, gatewayName}, {w.functions, modelPool}} {
 		if err := w.waitRollout(ctx, d[0], d[1]); err != nil {
 			return err
 		}
