@@ -57,19 +57,7 @@ func TestWarmRequestsOutliveTheController(t *testing.T) {
 	p.wantClaims(t, "", len(warm)+1)
 }
 
-// A rollout of the controller loses no request and no pod.
-func TestControllerRolloutUnderLoad(t *testing.T) {
-	p := newWorld(t).newPool(t, 3)
-	p.disturb(t, func() {
-		stamp := map[string]string{"skipper-e2e/restarted-at": time.Now().Format(time.RFC3339Nano)}
-		p.patchController(t, map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": stamp}}}})
-		if err := p.waitRollout(t.Context(), p.system, controllerName); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
-// Nor does a crash of a replica.
+// A crash of a replica loses no request and no pod.
 func TestControllerCrashUnderLoad(t *testing.T) {
 	p := newWorld(t).newPool(t, 3)
 	p.disturb(t, func() {
