@@ -66,7 +66,7 @@ func find() (string, error) {
 // Envoy's words, warnings included, unless it is content.
 func Validate(t testing.TB, b *bootstrapv3.Bootstrap) {
 	t.Helper()
-	cmd := command(t, write(t, b), "--mode", "validate")
+	cmd := command(t, Find(t), write(t, b), "--mode", "validate")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("Envoy refuses the bootstrap: %v\n%s", err, out)
@@ -110,8 +110,15 @@ func Start(t testing.TB, b *bootstrapv3.Bootstrap) *Envoy {
 // logged if the test fails.
 func Launch(t testing.TB, b *bootstrapv3.Bootstrap) *Envoy {
 	t.Helper()
+	return LaunchProgram(t, Find(t), b)
+}
+
+// LaunchProgram is Launch for another program than the one that Find returns,
+// such as an older Envoy.
+func LaunchProgram(t testing.TB, program string, b *bootstrapv3.Bootstrap) *Envoy {
+	t.Helper()
 	e := &Envoy{admin: adminClient(b), out: &buffer{}, ended: make(chan struct{})}
-	e.cmd = command(t, write(t, b), "--disable-hot-restart", "--concurrency", "2")
+	e.cmd = command(t, program, write(t, b), "--disable-hot-restart", "--concurrency", "2")
 	e.cmd.Stdout, e.cmd.Stderr = e.out, e.out
 	if err := e.cmd.Start(); err != nil {
 		t.Fatalf("start Envoy: %v", err)
@@ -215,11 +222,11 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-func command(t testing.TB, file string, args ...string) *exec.Cmd {
+func command(t testing.TB, program, file string, args ...string) *exec.Cmd {
 	t.Helper()
 	all := append([]string{"-c", file, "--service-node", "envoytest", "--service-cluster", "envoytest"}, args...)
 	// The process outlives the test's context, which ends before clean-up.
-	return exec.CommandContext(context.WithoutCancel(t.Context()), Find(t), all...)
+	return exec.CommandContext(context.WithoutCancel(t.Context()), program, all...)
 }
 
 func write(t testing.TB, b *bootstrapv3.Bootstrap) string {
