@@ -36,6 +36,7 @@ is also kubectl skipper.`,
 	root.SetHelpCommandGroupID(groupSetUp)
 	root.SetCompletionCommandGroupID(groupSetUp)
 	add(root, groupLook, newFunctions(w), newInstances(w), newDescribe(w), newEvents(w), newPools(w))
+	add(root, groupAct, newInvoke(w), newScale(w), newDrain(w), newRelease(w))
 	add(root, groupSetUp, newEnvoy(), newTLS(), newVersion())
 	return root
 }

@@ -112,16 +112,25 @@ func (c *Cluster) Controller(ctx context.Context) (skipperpb.ControllerServiceCl
 
 // Replica connects to one replica through a port forward.
 func (c *Cluster) Replica(ctx context.Context, r Replica) (skipperpb.ControllerServiceClient, error) {
-	addr, closed, err := c.Forward.Forward(ctx, c.System, r.Name, r.Port)
+	addr, err := c.ForwardUntilClose(ctx, c.System, r.Name, r.Port)
 	if err != nil {
 		return nil, err
 	}
-	c.open = append(c.open, closed)
 	conn, err := c.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	return skipperpb.NewControllerServiceClient(conn), nil
+}
+
+// ForwardUntilClose returns an address that leads to a pod's port until Close.
+func (c *Cluster) ForwardUntilClose(ctx context.Context, namespace, pod string, port uint16) (string, error) {
+	addr, closed, err := c.Forward.Forward(ctx, namespace, pod, port)
+	if err != nil {
+		return "", err
+	}
+	c.open = append(c.open, closed)
+	return addr, nil
 }
 
 func (c *Cluster) dial(ctx context.Context, addr string) (*grpc.ClientConn, error) {
