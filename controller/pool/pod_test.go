@@ -78,11 +78,12 @@ func TestAddr(t *testing.T) {
 
 func TestInstance(t *testing.T) {
 	p := servingPod()
+	p.Zone = "z1"
 	got := Instance(p, 256)
 	want := &skipperpb.Instance{
 		Function: p.Function, Name: "echo-1", Addr: "10.0.0.1:8080", ReplicaSet: "echo-rs",
 		AssignedAt: timestamppb.New(noon), ReadyAt: timestamppb.New(noon.Add(time.Second)),
-		Uid: "u1", Cluster: xds.ClusterOf(xds.HTTP1, "u1", 256), Version: 7,
+		Uid: "u1", Cluster: xds.ClusterOf(xds.HTTP1, "u1", 256), Version: 7, Zone: "z1",
 	}
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
 		t.Errorf("instance (-want +got):\n%s", diff)
