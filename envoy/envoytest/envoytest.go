@@ -226,7 +226,10 @@ func command(t testing.TB, program, file string, args ...string) *exec.Cmd {
 	t.Helper()
 	all := append([]string{"-c", file, "--service-node", "envoytest", "--service-cluster", "envoytest"}, args...)
 	// The process outlives the test's context, which ends before clean-up.
-	return exec.CommandContext(context.WithoutCancel(t.Context()), program, all...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, all...)
+	// A test binary that is killed, as by a timeout, runs no clean-up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 func write(t testing.TB, b *bootstrapv3.Bootstrap) string {

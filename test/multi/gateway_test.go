@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -129,6 +130,7 @@ func (w *world) startExtproc(args []string) {
 	}
 	cmd := exec.Command(extprocBinary, args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = []string{}, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
