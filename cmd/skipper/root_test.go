@@ -32,6 +32,7 @@ func TestHelpIsGolden(t *testing.T) {
 	for name, args := range map[string]string{
 		"skipper": "", "envoy": "envoy", "bootstrap": "envoy bootstrap", "issue": "tls issue",
 		"functions": "functions", "events": "events", "pools": "pools",
+		"provision": "provision", "purge": "purge",
 	} {
 		got, err := run(t, append(strings.Fields(args), "--help")...)
 		if err != nil {
