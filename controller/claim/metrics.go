@@ -40,6 +40,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	for o := Won; o <= Unclear; o++ {
 		m.claims.WithLabelValues(o.String())
 	}
+	for _, stage := range []string{StageWait, StagePatch, StageAssign} {
+		m.stages.WithLabelValues(stage)
+	}
 	r.MustRegister(m.claims, m.stages, m.waiting)
 	return m
 }

@@ -48,14 +48,14 @@ func New(cfg Config) *Forwarder { return &Forwarder{cfg} }
 // as they came; without a ring member the error is ring.ErrEmpty, and it is
 // ctx.Err() when ctx has ended.
 func (f *Forwarder) GetInstance(ctx context.Context, r *skipperpb.GetInstanceRequest) (*skipperpb.GetInstanceResponse, bool, error) {
-	return forward(ctx, f, "GetInstance", r.GetFunction(), func(ctx context.Context, c skipperpb.ControllerServiceClient) (*skipperpb.GetInstanceResponse, error) {
+	return forward(ctx, f, methodGetInstance, r.GetFunction(), func(ctx context.Context, c skipperpb.ControllerServiceClient) (*skipperpb.GetInstanceResponse, error) {
 		return c.GetInstance(ctx, r)
 	})
 }
 
 // Scale is like GetInstance.
 func (f *Forwarder) Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipperpb.ScaleResponse, bool, error) {
-	return forward(ctx, f, "Scale", r.GetFunction(), func(ctx context.Context, c skipperpb.ControllerServiceClient) (*skipperpb.ScaleResponse, error) {
+	return forward(ctx, f, methodScale, r.GetFunction(), func(ctx context.Context, c skipperpb.ControllerServiceClient) (*skipperpb.ScaleResponse, error) {
 		return c.Scale(ctx, r)
 	})
 }

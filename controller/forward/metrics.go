@@ -9,6 +9,12 @@ type Metrics struct {
 	deaths     prometheus.Counter
 }
 
+// Values of the label method.
+const (
+	methodGetInstance = "GetInstance"
+	methodScale       = "Scale"
+)
+
 // Values of the label outcome of heartbeats.
 const (
 	sent    = "sent"
@@ -35,6 +41,11 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 	for _, o := range []string{sent, merged, dropped, failed} {
 		m.heartbeats.WithLabelValues(o)
+	}
+	for _, method := range []string{methodGetInstance, methodScale} {
+		for _, reason := range []Reason{Responsible, Forwarded, ToOwner, ToNext, InPlaceOf, NobodyElse, NobodyAtAll, NotServingYet} {
+			m.routes.WithLabelValues(method, string(reason))
+		}
 	}
 	r.MustRegister(m.routes, m.heartbeats, m.deaths)
 	return m

@@ -115,6 +115,11 @@ func New(cfg Config) *Keeper {
 			Help: "Writes of extprocs' Leases by kind (renew, delete) and outcome.",
 		}, []string{"kind", "outcome"}),
 	}
+	for _, kind := range []string{"renew", "delete"} {
+		for _, outcome := range []string{"done", "failed"} {
+			k.writes.WithLabelValues(kind, outcome)
+		}
+	}
 	cfg.Registerer.MustRegister(k.writes)
 	return k
 }

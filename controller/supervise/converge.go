@@ -120,7 +120,7 @@ func (s *Supervisors) decide(r *round) scale.Decision {
 		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active, r.now)),
 		WindowMax: r.sup.window.Max(r.now, policy.Stabilization),
 	}, r.now)
-	s.metrics.decisions.WithLabelValues(d.Reason.String()).Inc()
+	s.metrics.decisions.WithLabelValues(reasonName(d.Reason)).Inc()
 	return d
 }
 

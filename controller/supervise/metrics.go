@@ -1,6 +1,12 @@
 package supervise
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	skipperpb "skipper/proto"
+)
 
 type metrics struct {
 	converges, panics, drains, stuck, orphans, rewrites prometheus.Counter
@@ -22,7 +28,7 @@ func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
 		Name: "skipper_controller_supervisors",
 		Help: "Functions that are supervised, because they have instances or heartbeats.",
 	}, supervisors))
-	return &metrics{
+	m := &metrics{
 		converges:    counter("converges_total", "Rounds of supervisors."),
 		panics:       counter("converge_panics_total", "Rounds of supervisors that ended in a panic; any is a bug."),
 		drains:       counter("scale_down_instances_total", "Instances that were told to drain because there were too many."),
@@ -34,4 +40,29 @@ func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
 		replacements: vec("stale_replacements_total", "Stale instances by what became of them: replaced, or failed because no replacement was to be had.", "outcome"),
 		growth:       vec("scale_up_instances_total", "Assignments made by supervisors, by outcome.", "outcome"),
 	}
+	m.initialise()
+	return m
+}
+
+// initialise has every counter stand at 0 from the start.
+func (m *metrics) initialise() {
+	for n := range skipperpb.ScaleReason_name {
+		m.decisions.WithLabelValues(reasonName(skipperpb.ScaleReason(n)))
+	}
+	for vec, values := range map[*prometheus.CounterVec][]string{
+		m.reassigns: {"accepted", "deleted", "cut"}, m.replacements: {"replaced", "failed"}, m.growth: {"assigned", "failed"},
+	} {
+		for _, v := range values {
+			vec.WithLabelValues(v)
+		}
+	}
+}
+
+// reasonName is the reason as a label value; none: an instance in use and no
+// metric that asks for more.
+func reasonName(r skipperpb.ScaleReason) string {
+	if r == skipperpb.ScaleReason_SCALE_REASON_UNSPECIFIED {
+		return "none"
+	}
+	return strings.ToLower(strings.TrimPrefix(r.String(), "SCALE_REASON_"))
 }

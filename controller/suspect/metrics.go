@@ -18,6 +18,12 @@ func newMetrics(r prometheus.Registerer) metrics {
 			Help: "Looks at instances that failed, by what the API server says of the pod. Many well ones mean that the network between gateways and pods is ill.",
 		}, []string{"pod"}),
 	}
+	for _, at := range []string{instance, stranger} {
+		m.failures.WithLabelValues(at)
+	}
+	for _, v := range []verdict{gone, ending, unready, well, left, unread, crowded} {
+		m.looks.WithLabelValues(v)
+	}
 	r.MustRegister(m.failures, m.looks)
 	return m
 }

@@ -1,12 +1,15 @@
 package trust
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
+
+	"skipper/proto/identity"
 )
 
 // A refusal is logged once a second at most in the long run, after a first few.
@@ -50,6 +53,16 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "skipper_controller_denied_calls_total",
 			Help: "Calls that the caller's role may not make, by method and role.",
 		}, []string{"method", "role"}),
+	}
+	for _, c := range []string{causeNone, causeAuthority, causeExpired, causeInvalid, causeRole, causeNotTLS, causeClosed, causeOther} {
+		m.refused.WithLabelValues(c)
+	}
+	for method, may := range methods() {
+		for _, role := range identity.Roles() {
+			if !slices.Contains(may, role) {
+				m.denied.WithLabelValues(method, string(role))
+			}
+		}
 	}
 	r.MustRegister(m.refused, m.denied)
 	return m

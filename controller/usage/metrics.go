@@ -15,6 +15,9 @@ func newMetrics(registerer prometheus.Registerer, r *Reader) metrics {
 		Name: "skipper_controller_pod_metrics_lists_total",
 		Help: "Lists of the metrics API, one for each function namespace and interval, by outcome.",
 	}, []string{"outcome"})}
+	for _, outcome := range []string{"ok", "failed"} {
+		m.lists.WithLabelValues(outcome)
+	}
 	registerer.MustRegister(m.lists,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "skipper_controller_pod_metrics_available",

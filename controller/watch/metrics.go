@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type metaObject interface {
 type metrics struct {
 	events *prometheus.CounterVec
 	lag    *prometheus.HistogramVec
+	last   map[string]*atomic.Int64 // Unix nanoseconds of the newest event by resource; resyncs are none
 }
 
 func newMetrics(r prometheus.Registerer, frozen func() bool) *metrics {
@@ -42,6 +44,7 @@ func newMetrics(r prometheus.Registerer, frozen func() bool) *metrics {
 			Buckets: prometheus.ExponentialBuckets(0.25, 2, 12),
 		}, []string{"resource", "event"}),
 	}
+	m.initialise(r)
 	r.MustRegister(m.events, m.lag, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "skipper_controller_informer_frozen",
 		Help: "1 while the watch of function pods does not move although the API server does; this replica serves no xDS then.",
@@ -54,7 +57,31 @@ func newMetrics(r prometheus.Registerer, frozen func() bool) *metrics {
 	return m
 }
 
+// initialise has everything stand at 0 from the start.
+func (m *metrics) initialise(r prometheus.Registerer) {
+	m.last = map[string]*atomic.Int64{}
+	for _, resource := range []string{functionPods, ownPods, replicaSets} {
+		for _, kind := range []string{kindAdd, kindUpdate, kindDelete, kindResync} {
+			m.events.WithLabelValues(resource, kind)
+		}
+		for _, kind := range []string{kindAdd, kindDelete} {
+			m.lag.WithLabelValues(resource, kind)
+		}
+		last := &atomic.Int64{}
+		last.Store(time.Now().UnixNano())
+		m.last[resource] = last
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name:        "skipper_controller_informer_last_event_age_seconds",
+			Help:        "Time since informers showed the newest event, resyncs apart, or since the start. In a quiet cluster it grows without anything being wrong: see skipper_controller_view_age_seconds.",
+			ConstLabels: prometheus.Labels{"resource": resource},
+		}, func() float64 { return time.Since(time.Unix(0, last.Load())).Seconds() }))
+	}
+}
+
 func (m *metrics) counted(resource, kind string) {
+	if last := m.last[resource]; last != nil && kind != kindResync {
+		last.Store(time.Now().UnixNano())
+	}
 	m.events.WithLabelValues(resource, kind).Inc()
 }
 

@@ -33,6 +33,9 @@ func newMetrics(r prometheus.Registerer, t *Tracker) *metrics {
 	for _, cause := range []string{fence.CauseWithdrawn, fence.CauseOwned, fence.CauseUnknown} {
 		m.refused.WithLabelValues(cause)
 	}
+	for _, outcome := range []string{"answered", "failed"} {
+		m.calls.WithLabelValues(outcome)
+	}
 	r.MustRegister(m.took, m.calls, m.refused,
 		t.gauge("withdrawals_open", "Pods that have left routing and that some replica or extproc may not know of yet.", func(b *book) float64 {
 			return float64(b.countOpen())

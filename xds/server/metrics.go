@@ -14,6 +14,13 @@ type metrics struct {
 	invalid   *prometheus.CounterVec
 }
 
+// Values of the label type.
+const (
+	labelCluster   = "cluster"
+	labelEndpoint  = "endpoint"
+	labelInstances = "instances"
+)
+
 // Reasons for which the server closes a stream.
 const (
 	closedStuck   = "stuck"
@@ -37,6 +44,17 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		acks:    counter("acks_total", "Responses that a client accepted.", "type"),
 		nacks:   counter("nacks_total", "Responses that a client rejected; it goes on with what it had, and the log has its words.", "type"),
 		invalid: counter("invalid_total", "Resources left out because they cannot be published; the log says why.", "type"),
+	}
+	for _, reason := range []string{closedStuck, closedRefused, closedHeld} {
+		m.closed.WithLabelValues(reason)
+	}
+	for _, label := range []string{labelCluster, labelEndpoint, labelInstances} {
+		for _, vec := range []*prometheus.CounterVec{m.pushes, m.acks, m.nacks, m.invalid} {
+			vec.WithLabelValues(label)
+		}
+		for _, vec := range []*prometheus.GaugeVec{m.subs, m.resources} {
+			vec.WithLabelValues(label)
+		}
 	}
 	if r != nil {
 		r.MustRegister(m.streams, m.closed, m.subs, m.resources, m.pushes, m.acks, m.nacks, m.invalid)

@@ -63,9 +63,9 @@ func New(o Options) *Server {
 	}
 	all := delta.Rules{Wildcard: true, MaxNames: o.MaxNames}
 	s.order = []*table{
-		newTable(resourcev3.ClusterType, "cluster", all, false),
-		newTable(resourcev3.EndpointType, "endpoint", all, false),
-		newTable(xds.InstancesTypeURL, "instances", delta.Rules{MaxNames: o.MaxNames, CheckName: checkInstancesName}, true),
+		newTable(resourcev3.ClusterType, labelCluster, all, false),
+		newTable(resourcev3.EndpointType, labelEndpoint, all, false),
+		newTable(xds.InstancesTypeURL, labelInstances, delta.Rules{MaxNames: o.MaxNames, CheckName: checkInstancesName}, true),
 	}
 	for _, t := range s.order {
 		s.tables[t.url] = t
