@@ -35,7 +35,7 @@ is also kubectl skipper.`,
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "See:"}, &cobra.Group{ID: groupAct, Title: "Act:"}, &cobra.Group{ID: groupSetUp, Title: "Set up:"})
 	root.SetHelpCommandGroupID(groupSetUp)
 	root.SetCompletionCommandGroupID(groupSetUp)
-	add(root, groupLook, newFunctions(w), newInstances(w), newDescribe(w), newEvents(w), newPools(w))
+	add(root, groupLook, newFunctions(w), newInstances(w), newDescribe(w), newEvents(w), newPools(w), newDoctor(w))
 	add(root, groupAct, newInvoke(w), newScale(w), newDrain(w), newRelease(w))
 	add(root, groupSetUp, newEnvoy(), newTLS(), newProvision(w), newPurge(w), newVersion())
 	return root
