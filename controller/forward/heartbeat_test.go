@@ -39,7 +39,7 @@ func batch(router string, at int64, tenants ...string) *skipperpb.HeartbeatReque
 func TestEachReplicaGetsEachBatchOnce(t *testing.T) {
 	for _, n := range []int{2, 5, 10} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			w := newWorld(t, n)
+			w := newPatientWorld(t, n)
 			const batches = 20
 			for i, ip := range w.ips {
 				c := w.client(ip)
@@ -264,7 +264,7 @@ func TestMergedFailuresAreBounded(t *testing.T) {
 
 // A goodbye that was said just before the end still reaches the others.
 func TestFlushSendsWhatWaits(t *testing.T) {
-	w := newWorld(t, 3)
+	w := newPatientWorld(t, 3)
 	hold := make(chan struct{})
 	from, slow := w.replicas[w.ips[0]], w.replicas[w.ips[2]]
 	slow.set(func() { slow.hold = hold })

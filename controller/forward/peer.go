@@ -171,27 +171,34 @@ func (p *peer) watch(ctx context.Context) {
 	defer tick.Stop()
 	var probes sync.WaitGroup
 	defer probes.Wait()
-	for last := time.Now(); ; {
+	last := time.Now()
+	for n := 0; ; n++ {
 		select {
 		case <-tick.C:
 			now := time.Now()
 			p.judge(now, now.Sub(last) > period+period/2)
 			last = now
-			p.ask(now)
-			probes.Go(func() { p.probe(ctx) })
+			if p.ask(n, now) {
+				probes.Go(func() { p.probe(ctx) })
+			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// ask notes that a probe is being sent.
-func (p *peer) ask(now time.Time) {
+// ask says whether to send a probe in the nth period, and notes it: in each while
+// an answer is waited for, else in every other one.
+func (p *peer) ask(n int, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if n%2 > 0 && len(p.calls) == 0 && p.asked.IsZero() && !p.silent {
+		return false
+	}
 	if p.asked.IsZero() {
 		p.asked = now
 	}
+	return true
 }
 
 // probe asks for a sign of life; what the answer says does not matter.

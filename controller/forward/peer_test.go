@@ -55,3 +55,27 @@ func TestOversleptIsNoPardon(t *testing.T) {
 		t.Error("not dead after half its time")
 	}
 }
+
+func TestAsk(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, row := range []struct {
+		name string
+		p    *peer
+		n    int
+		want bool
+	}{
+		{"at rest", &peer{}, 2, true},
+		{"at rest, the period between", &peer{}, 3, false},
+		{"a call waits", &peer{calls: map[*lease]struct{}{{}: {}}}, 3, true},
+		{"a probe waits", &peer{asked: now.Add(-1)}, 3, true},
+		{"silent", &peer{silent: true}, 3, true},
+	} {
+		before := row.p.asked
+		if got := row.p.ask(row.n, now); got != row.want {
+			t.Errorf("%s: %v, want %v", row.name, got, row.want)
+		}
+		if got := row.p.asked; row.want && before.IsZero() && got != now || !before.IsZero() && got != before || !row.want && !got.IsZero() {
+			t.Errorf("%s: asked at %v", row.name, got)
+		}
+	}
+}

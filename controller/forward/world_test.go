@@ -25,6 +25,7 @@ import (
 // world is some replicas that reach each other through real gRPC connections.
 type world struct {
 	t        *testing.T
+	patience time.Duration // DeadAfter; 0: the default
 	replicas map[string]*replica
 	ips      []string
 	conns    connections
@@ -73,7 +74,19 @@ const port = 50051
 
 func newWorld(t *testing.T, n int) *world {
 	t.Helper()
-	w := &world{t: t, replicas: map[string]*replica{}}
+	return newWorldWith(t, n, 0)
+}
+
+// newPatientWorld is for tests that are not about silence, with so many replicas
+// in one process that a starved machine might seem silent.
+func newPatientWorld(t *testing.T, n int) *world {
+	t.Helper()
+	return newWorldWith(t, n, time.Minute)
+}
+
+func newWorldWith(t *testing.T, n int, patience time.Duration) *world {
+	t.Helper()
+	w := &world{t: t, patience: patience, replicas: map[string]*replica{}}
 	for i := range n {
 		w.ips = append(w.ips, fmt.Sprint("10.0.0.", i+1))
 	}
@@ -93,7 +106,7 @@ func (w *world) start(ip string) {
 	metrics := NewMetrics(prometheus.NewRegistry())
 	r.peers = NewPeers(PeersConfig{
 		Self: ip, Port: port, Dial: []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.dial)},
-		Metrics: metrics, Log: zap.NewNop(),
+		DeadAfter: w.patience, Metrics: metrics, Log: zap.NewNop(),
 	})
 	r.forward = New(Config{
 		Self: ip, Ring: r.ring, Peers: r.peers, Serving: func() bool { return true }, Metrics: metrics, Log: zap.NewNop(),
