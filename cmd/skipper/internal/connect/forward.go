@@ -8,13 +8,14 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/klog/v2"
 )
 
 // PortForwarder forwards ports through the API server. Safe for concurrent use.
@@ -31,10 +32,10 @@ func (f *PortForwarder) Forward(ctx context.Context, namespace, pod string, port
 	if err != nil {
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s: %w", port, namespace, pod, err)
 	}
-	ctx, stop := context.WithCancel(ctx)
+	// The forwarder would log what connections end by, which whoever uses them says.
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	ready := make(chan struct{})
-	var said strings.Builder // of the forwarder's goroutine until it ends
-	forward, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(int(port))}, ready, io.Discard, &said)
+	forward, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(int(port))}, ready, io.Discard, io.Discard)
 	if err != nil {
 		stop()
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s: %w", port, namespace, pod, err)
