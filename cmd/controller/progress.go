@@ -86,19 +86,9 @@ func (p *process) recall(ctx context.Context) error {
 	return nil
 }
 
-// answersUsed is how long a router may take to send a request to an instance
-// that it was told of just before everybody had forgotten it.
-const answersUsed = time.Second
-
-// drained tells how far the drain of a pod is. What is in progress counts by
-// reports from after everybody had heard of the drain.
+// drained tells how far the drain of a pod is.
 func (p *process) drained(pod pool.Pod) retire.Progress {
-	at, ok := p.tracker.Acknowledged(pod.UID)
-	if !ok {
-		return retire.Progress{}
-	}
-	n, known, _ := p.loads.InFlightSince(pod.UID, at.Add(answersUsed))
-	return retire.Progress{Acknowledged: true, InFlight: retire.InFlight{Requests: n, Known: known}}
+	return retire.Witnesses{Acknowledged: p.tracker.Acknowledged, InFlightSince: p.loads.InFlightSince}.Progress(pod)
 }
 
 // farewells has it heard, on the way of heartbeats to the other replicas, which
