@@ -15,6 +15,11 @@
 // TestNoRequestIsLost... run for minutes, and with SKIPPER_E2E_LOSS_REQUESTS=20000 until each story has seen that many
 // requests under heavier traffic (about half an hour in all; give -timeout 60m).
 //
+// TestStages shows what takes its time, on copies of the deployed Skipper in namespaces of their own, with their own
+// gateways, and controllers that reach the API server through the test: scaling, a new image, an API server that is
+// away (a minute, or as long as SKIPPER_E2E_OUTAGE says, such as 10m), a watch that stands still, and crashes in the
+// middle of writes. It runs by itself for about four minutes.
+//
 // Each test makes pools of its own in namespace functions, with the image and key of the pool echo, and removes them.
 // Tests that disturb a part of Skipper itself are not parallel, so they run before all others and alone. What a failed
 // run leaves behind, the next one removes. After a failure the last lines of every Skipper container are printed once.

@@ -199,6 +199,9 @@ func (w *world) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("remove gateways that an earlier run left: %w", err)
 	}
+	if err := w.removeStages(ctx); err != nil {
+		return fmt.Errorf("remove stages that an earlier run left: %w", err)
+	}
 	for _, d := range [][2]string{{w.system, controllerName}, {w.system, gatewayName}, {w.functions, modelPool}} {
 		if err := w.waitRollout(ctx, d[0], d[1]); err != nil {
 			return err
