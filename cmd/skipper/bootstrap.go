@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,7 @@ type bootstrapOptions struct {
 	adminPort   uint16
 	adminSocket string
 	accessLog   string
+	listeners   map[string]int
 	outputDir   string
 }
 
@@ -80,6 +83,8 @@ func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	f.Uint32Var(&c.BufferLimit, "buffer-limit", c.BufferLimit, "bound on what one connection keeps in memory, in bytes")
 	f.Uint32Var(&c.RetryBuffer, "retry-buffer", c.RetryBuffer, "bound on what one request's body keeps in memory to be sent to another pod, in bytes")
 	f.StringVar(&o.accessLog, "access-log", o.accessLog, "requests to log: off, errors or all")
+	f.BoolVar(&c.ForwardTrace, "forward-trace", c.ForwardTrace, "show extproc the trace context of requests, for its own spans")
+	f.StringToIntVar(&o.listeners, "listeners", nil, "further ports for clients, as name=port; extproc may have rules for each name")
 	f.StringVar(&o.outputDir, "output-dir", "", "folder to write bootstrap.yaml to, and what it refers to; empty: print bootstrap.yaml alone")
 	f.BoolVar(&c.ClusterStats, "cluster-stats", c.ClusterStats, "keep Envoy's statistics of each cluster of pods")
 }
@@ -91,6 +96,13 @@ func (o *bootstrapOptions) resolve() envoy.Config {
 	c.Admin = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), o.adminPort).String()
 	if o.adminSocket != "" {
 		c.Admin = o.adminSocket
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.listeners)) {
+		port := o.listeners[name]
+		if port < 0 || port > math.MaxUint16 {
+			port = 0 // which is refused by name
+		}
+		c.Listeners = append(c.Listeners, envoy.Listener{Name: name, Port: uint16(port)})
 	}
 	return c
 }

@@ -31,7 +31,9 @@ func TestHelpIsGolden(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string]string{
 		"skipper": "", "envoy": "envoy", "bootstrap": "envoy bootstrap", "issue": "tls issue",
-		"functions": "functions", "events": "events", "pools": "pools",
+		"functions": "functions", "instances": "instances", "describe": "describe", "describe-function": "describe function", "describe-instance": "describe instance",
+		"events": "events", "pools": "pools", "doctor": "doctor", "invoke": "invoke", "scale": "scale", "drain": "drain", "release": "release",
+		"token": "token", "verify": "token verify", "keys": "keys", "rotate": "keys rotate",
 		"provision": "provision", "purge": "purge",
 	} {
 		got, err := run(t, append(strings.Fields(args), "--help")...)
@@ -68,7 +70,7 @@ func TestEveryFlagReachesTheConfig(t *testing.T) {
 		"--hold-timeout=1m", "--message-timeout=2s", "--controller-host=e", "--controller-port=3", "--controller-wait=4s",
 		"--load-reports=false", "--trusted-hops=5", "--upgrades=f,g", "--stream-idle-timeout=6h", "--connection-idle-timeout=7m",
 		"--request-headers-timeout=8s", "--max-connections=9", "--max-request-headers-kib=10", "--buffer-limit=11",
-		"--access-log=ALL", "--cluster-stats", "--controller-plaintext", "--tls-dir=/h", "--secrets-dir=/i",
+		"--access-log=ALL", "--cluster-stats", "--controller-plaintext", "--tls-dir=/h", "--secrets-dir=/i", "--listeners=a=1", "--forward-trace",
 	} {
 		t.Run(args, func(t *testing.T) {
 			o, flags := newBootstrapOptions(), pflag.NewFlagSet("", pflag.ContinueOnError)
