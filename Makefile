@@ -16,9 +16,10 @@ GO_PACKAGES ?= ./...
 # their short form, and these run again without it.
 LONG_PACKAGES := ./controller/withdraw
 FUZZTIME ?= 1m
+SMOKETIME ?= 3s
 SOAK_TIME ?= 10m
 
-.PHONY: help up down status test test-unit test-e2e soak fuzz check lint bench images generate local-tool
+.PHONY: help up down status test test-unit test-e2e soak fuzz fuzz-smoke check lint bench images generate local-tool
 
 help: ## Explain the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -35,6 +36,7 @@ status: local-tool ## Say how each part of the local node is
 test: local-tool ## Run all tests: unit and pipeline with the race detector, then end to end on the real cluster
 	@$(LOCAL) build
 	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory fuzz-smoke
 	@$(MAKE) --no-print-directory test-e2e
 
 test-unit: local-tool ## Run unit and pipeline tests (race detector on, long models without it; the real Envoy checks its configuration)
@@ -56,6 +58,18 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 soak: up ## Try for ten minutes to make one of 300,000 requests reach another tenant's pod, then kill around 2,000 oneshot requests; SOAK_FLAGS='-soak.seed=2'
 	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 60m -v ./test/soak -run 'TestIsolation|TestOneshots' \
 	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
+
+# One target for each kind of input that comes from outside: headers, their JSON and
+# tokens, ext_proc messages, xDS and load report requests, heartbeats, annotations,
+# the API server's replies. The rest has its corpora run by test-unit, and `make fuzz`.
+FUZZ_SMOKE := proto/fn:FuzzParse proto/signed:FuzzVerify extproc/header:FuzzParse extproc/wire:FuzzParse extproc/stream:FuzzStream \
+  xds/server:FuzzRequest xds/loads:FuzzTake controller/server:FuzzHeartbeat controller/pool:FuzzFromPod controller/claim:FuzzReply
+
+fuzz-smoke: ## Run the most exposed fuzz targets for SMOKETIME (3s) each
+	@for t in $(FUZZ_SMOKE); do \
+	  out=$$(go test -run '^$$' -fuzz "^$${t#*:}\$$" -fuzztime $(SMOKETIME) ./$${t%:*} 2>&1) || { echo "$$out"; exit 1; }; \
+	  tail -1 <<<"$$out"; \
+	done
 
 fuzz: ## Run every fuzz target for FUZZTIME (1m)
 	@grep -rlE '^func Fuzz' --include='*_test.go' $(wildcard proto xds controller extproc function envoy cmd) | while read -r f; do \
