@@ -42,6 +42,7 @@ test: local-tool ## Run all tests: unit and pipeline with the race detector, the
 test-unit: local-tool ## Run unit and pipeline tests (race detector on, long models without it; the real Envoy checks its configuration)
 	SKIPPER_ENVOY="$$($(LOCAL) envoy)" go test -race -shuffle=on $(GO_PACKAGES)
 	go test $(LONG_PACKAGES)
+	cd deploy/monitoring && go test ./...
 	cd deploy/local && go test -shuffle=on ./...
 
 # One package after the other, because they share the node, which is stopped
@@ -80,6 +81,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (1m)
 check: lint ## Do what a reviewer would otherwise do by eye: format, lint, tidy, generated code up to date
 	go mod tidy -diff
 	cd deploy/local && go mod tidy -diff && go vet ./...
+	cd deploy/monitoring && go mod tidy -diff && go vet ./...
 	@$(MAKE) --no-print-directory generate
 	git diff --exit-code -- proto
 
