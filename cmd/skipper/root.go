@@ -37,7 +37,7 @@ is also kubectl skipper.`,
 	root.SetCompletionCommandGroupID(groupSetUp)
 	add(root, groupLook, newFunctions(w), newInstances(w), newDescribe(w), newEvents(w), newPools(w), newDoctor(w))
 	add(root, groupAct, newInvoke(w), newScale(w), newDrain(w), newRelease(w))
-	add(root, groupSetUp, newEnvoy(), newTLS(), newProvision(w), newPurge(w), newVersion())
+	add(root, groupSetUp, newEnvoy(), newTLS(), newToken(w), newKeys(w), newProvision(w), newPurge(w), newVersion())
 	return root
 }
 

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"skipper/cmd/skipper/internal/connect"
+	"skipper/cmd/skipper/internal/keys"
+	"skipper/function/token"
+)
+
+// signer is a fixed key, for tokens that are the same each time.
+func signer(n byte) ed25519.PrivateKey {
+	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
+}
+
+func publicPEM(t *testing.T, n byte) string {
+	t.Helper()
+	text, err := keys.Encode([]ed25519.PublicKey{signer(n).Public().(ed25519.PublicKey)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func publicKeys(t *testing.T, n byte) *corev1.ConfigMap {
+	t.Helper()
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: publicMap}, Data: map[string]string{publicFile: publicPEM(t, n)}}
+}
+
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	const header = `{"namespace":"prod"}`
+	good, err := token.Sign(signer(1), token.NewClaims(clock.Add(-time.Hour), "acme", "echo-1", "uid-1", header))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := token.Sign(signer(1), token.NewClaims(clock.Add(-8*24*time.Hour), "acme", "echo-1", "uid-1", header))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "public.pem")
+	if err := os.WriteFile(file, []byte(publicPEM(t, 2)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := newStage(t, publicKeys(t, 1))
+	out, err := g.runWith(t, good+"\n", "token", "verify", "--pod", "echo-1", "--uid", "uid-1", "--function", header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "verify.txt", out)
+	if out, err = g.run(t, "token", "verify", good, "-o", "json"); err != nil || !strings.Contains(out, `"valid": true`) {
+		t.Errorf("printed %q, %v", out, err)
+	}
+	for name, args := range map[string][]string{
+		"expired": {old}, "another pod": {good, "--pod", "echo-2"}, "another UID": {good, "--uid", "x"}, "another function": {good, "--function", header + " "},
+		"another key": {good, "--public-key-file", file}, "no token": {"x"}, "changed": {good[:len(good)-3] + "AAA"},
+	} {
+		if _, err := g.run(t, append([]string{"token", "verify"}, args...)...); !errors.Is(err, errNotGenuine) {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+	for _, args := range [][]string{{good, "--public-key-file", "/does/not/exist"}, {good, "-n", "nowhere"}} {
+		if _, err := g.run(t, append([]string{"token", "verify"}, args...)...); err == nil || errors.Is(err, errNotGenuine) {
+			t.Errorf("%v: error is %v", args, err)
+		}
+	}
+	g.open = func(connect.Options) (*connect.Cluster, error) { return nil, errors.New("there is no cluster") }
+	if err := os.WriteFile(file, []byte(publicPEM(t, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.run(t, "token", "verify", good, "--public-key-file", file); err != nil {
+		t.Errorf("a file needs no cluster: %v", err)
+	}
+}
+
+// The whole rotation on a cluster: what the Secret, the pods' ConfigMap and the
+// controllers' Deployment hold after each step.
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	private, err := keys.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := keys.PublicOf(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := keys.Encode([]ed25519.PublicKey{first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newStage(t,
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "skipper-system", Name: privateSecret}, Data: map[string][]byte{privateFile: private}},
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: publicMap}, Data: map[string]string{publicFile: string(text)}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "skipper-system", Name: "skipper-controller", Labels: map[string]string{"app.kubernetes.io/name": "skipper-controller"}}},
+	)
+	step := func(args ...string) rotated {
+		t.Helper()
+		out, err := g.run(t, append([]string{"keys", "rotate", "-o", "json"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = out[strings.Index(out, "{"):] // a remark may stand before
+		var r rotated
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out, "PRIVATE") {
+			t.Error("a key was printed")
+		}
+		return r
+	}
+	have := func() int {
+		m, err := g.kube.CoreV1().ConfigMaps("prod").Get(t.Context(), publicMap, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := token.ParsePublicKeys([]byte(m.Data[publicFile]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	if r := step(); r.Step != keys.Prepare || r.Done || have() != 1 {
+		t.Fatalf("without --apply: %+v", r)
+	}
+	if r := step("--apply"); r.Step != keys.Prepare || !r.Done {
+		t.Fatalf("%+v", r)
+	}
+	if r := step("--apply"); r.Step != keys.Publish || have() != 2 {
+		t.Fatalf("%+v, pods have %d keys", r, have())
+	}
+	if r := step("--apply"); r.Step != keys.WaitForPods || r.Done {
+		t.Fatalf("%+v", r)
+	}
+	g.rewind(t, publishedAt, time.Hour)
+	if r := step("--apply"); r.Step != keys.Switch || r.Current != keys.Fingerprint(first) || r.Next == "" {
+		t.Fatalf("%+v", r)
+	}
+	d, err := g.kube.AppsV1().Deployments("skipper-system").Get(t.Context(), "skipper-controller", metav1.GetOptions{})
+	if err != nil || d.Spec.Template.Annotations[restartedAt] == "" {
+		t.Errorf("controllers were not restarted: %v", err)
+	}
+	// The controller's pod of the stage is as old as can be: it stands for one that did not restart.
+	if r := step(); r.Step != keys.Restart || r.Current == keys.Fingerprint(first) || r.Next != "" {
+		t.Fatalf("%+v", r)
+	}
+	if err := g.kube.CoreV1().Pods("skipper-system").Delete(t.Context(), "controller-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	restarted := controllerPod("controller-c", "10.0.0.5")
+	restarted.CreationTimestamp = metav1.NewTime(clock)
+	if _, err := g.kube.CoreV1().Pods("skipper-system").Create(t.Context(), restarted, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := step("--apply"); r.Step != keys.WaitForTokens {
+		t.Fatalf("%+v", r)
+	}
+	if r := step("--apply", "--retire-after", "0s"); r.Step != keys.Retire || have() != 1 {
+		t.Fatalf("%+v, pods have %d keys", r, have())
+	}
+	if r := step(); r.Step != keys.Prepare {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// rewind sets an annotation of the signing key's Secret back.
+func (g *stage) rewind(t *testing.T, annotation string, by time.Duration) {
+	t.Helper()
+	s, err := g.kube.CoreV1().Secrets("skipper-system").Get(t.Context(), privateSecret, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Annotations[annotation] = clock.Add(-by).Format(time.RFC3339)
+	if _, err := g.kube.CoreV1().Secrets("skipper-system").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
