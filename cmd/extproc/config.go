@@ -13,6 +13,7 @@ import (
 
 	"skipper/proto/identity"
 	"skipper/proto/signed"
+	"skipper/proto/tracing"
 )
 
 // envPrefix stands before a flag's name in upper snake case (contract section 4).
@@ -57,6 +58,7 @@ type config struct {
 	shutdownTimeout time.Duration
 	gcPercent       int
 	memoryLimitMiB  int
+	otlpEndpoint    string // empty: that of the standard variables
 	logLevel        string
 	logFormat       string
 }
@@ -116,6 +118,7 @@ func (c *config) addProcessFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.shutdownTimeout, "shutdown-timeout", c.shutdownTimeout, "time after SIGTERM in which waiting requests may get their instance and running ones may end; running ones go on without us")
 	fs.IntVar(&c.gcPercent, "gc-percent", c.gcPercent, "garbage collection target, as GOGC; that variable wins; 0 leaves Go's default")
 	fs.IntVar(&c.memoryLimitMiB, "memory-limit-mib", c.memoryLimitMiB, "memory, in MiB, at which garbage is collected whatever the target; GOMEMLIMIT wins; 0 is none")
+	fs.StringVar(&c.otlpEndpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector for spans of cold starts, such as http://collector:4317; else that of OTEL_EXPORTER_OTLP_ENDPOINT; without either nothing is traced")
 	fs.StringVar(&c.logLevel, "log-level", c.logLevel, "debug, info, warn or error")
 	fs.StringVar(&c.logFormat, "log-format", c.logFormat, "json or console")
 }
@@ -232,6 +235,9 @@ func (c *config) validateCounts() error {
 
 func (c *config) validateLog() error {
 	var errs []error
+	if err := tracing.CheckEndpoint(c.otlpEndpoint); err != nil {
+		errs = append(errs, fmt.Errorf("--otlp-endpoint: %w", err))
+	}
 	if _, err := zapcore.ParseLevel(c.logLevel); err != nil {
 		errs = append(errs, fmt.Errorf("--log-level: %w", err))
 	}

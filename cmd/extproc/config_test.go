@@ -86,7 +86,7 @@ func TestValidateFindsEachFault(t *testing.T) {
 		"--max-round-trip-attempts=0", "--round-trip-backoff=0", "--max-round-trip-backoff=1ms", "--table-staleness=0", "--confirm-timeout=0", "--table-size=0",
 		"--function-idle-timeout=0", "--lost-lease=0", "--header-cache-size=0", "--shutdown-timeout=0", "--gc-percent=-1", "--memory-limit-mib=-1",
 		"--log-level=loud", "--log-format=xml", "--tls-cert-file=only-this",
-		"--function-audience=", "--require-signed-function=public", "--require-signed-function=A", "--allow-namespaces=A", "--allow-deployments=echo",
+		"--otlp-endpoint=collector:4317", "--function-audience=", "--require-signed-function=public", "--require-signed-function=A", "--allow-namespaces=A", "--allow-deployments=echo",
 	} {
 		name, _, _ := strings.Cut(fault, "=")
 		if _, err := parsed(append(append([]string{}, good...), fault), nil); err == nil || !strings.Contains(err.Error(), name) {

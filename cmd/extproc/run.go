@@ -19,6 +19,7 @@ import (
 
 	skipperpb "skipper/proto"
 	"skipper/proto/identity"
+	"skipper/proto/tracing"
 	"skipper/xds"
 	"skipper/xds/client"
 
@@ -42,6 +43,7 @@ type process struct {
 	api      skipperpb.ControllerServiceClient
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics
+	tracing  *tracing.Exporter // nil where nothing is traced
 	xds      *client.Client
 	table    *table.Table
 	hall     *hold.Hall
@@ -97,12 +99,18 @@ func build(cfg *config, log *zap.Logger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	target := replicas.Target(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
-	conn, err := controller.Dial(target, replicas.Watch(creds, replicas.WatchOptions{Log: log.Named("replicas")}), replicas.DialOptions(replicas.Options{})...)
+	exporter, err := tracing.Open(context.Background(), tracing.Options{
+		Service: "skipper-extproc", Instance: cfg.envoyNodeID, Endpoint: cfg.otlpEndpoint, Lookup: os.LookupEnv, Logger: log,
+	})
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cfg: cfg, log: log, identity: id, conn: conn, api: skipperpb.NewControllerServiceClient(conn), registry: registry}
+	target := replicas.Target(cfg.controllerHost, strconv.Itoa(int(cfg.controllerPort)))
+	conn, err := controller.Dial(target, replicas.Watch(creds, replicas.WatchOptions{Log: log.Named("replicas")}), dialOptions(exporter)...)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cfg: cfg, log: log, identity: id, tracing: exporter, conn: conn, api: skipperpb.NewControllerServiceClient(conn), registry: registry}
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = metrics.New(p.registry)
 	router := heartbeat.Router{IP: cfg.routerIP, ID: uuid.NewString(), EnvoyNodeID: cfg.envoyNodeID, StartedAt: time.Now()}
@@ -134,11 +142,20 @@ func (p *process) buildStreams(gate *trust.Gate) {
 		Orphan: func(i *table.Instance) { p.releaser.Add(i.Proto) },
 	})
 	p.streams = stream.NewServer(stream.Options{
-		Trust: gate, Table: p.table, Hall: p.hall, Metrics: p.metrics, Logger: p.log.Named("stream"),
+		Trust: gate, Tracer: p.tracing.Tracer(), Table: p.table, Hall: p.hall, Metrics: p.metrics, Logger: p.log.Named("stream"),
 		Release: p.releaser.Add, HoldTimeout: cfg.holdTimeout, LostLease: cfg.lostLease,
 		Attempts: cfg.attempts, Backoff: cfg.backoff, MaxBackoff: cfg.maxBackoff, Quarantine: cfg.quarantine,
 	})
 	p.grpc = newGRPCServer(p.streams)
+}
+
+// dialOptions are those of the connection to the controllers.
+func dialOptions(e *tracing.Exporter) []grpc.DialOption {
+	options := replicas.DialOptions(replicas.Options{})
+	if e.Tracer() != nil {
+		options = append(options, grpc.WithChainUnaryInterceptor(tracing.ClientInterceptor()))
+	}
+	return options
 }
 
 // pushed takes a list from xDS; the client acknowledges it when this returns.

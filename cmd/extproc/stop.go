@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"go.uber.org/zap"
+
 	"skipper/extproc/heartbeat"
 )
 
@@ -53,12 +55,27 @@ func (p *process) cut(ended <-chan struct{}) {
 // left to the controllers.
 func (p *process) stopBack(ctx context.Context) {
 	p.hall.Close()
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		p.flush(ctx)
+	}()
+	defer func() { <-flushed }()
 	last, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	p.releaser.Close(last)
 	bye, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	heartbeat.Goodbye(bye, p.beats)
+}
+
+// flush sends the last spans, all of which have ended.
+func (p *process) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, min(farewell, p.cfg.shutdownTimeout))
+	defer cancel()
+	if err := p.tracing.Close(ctx); err != nil {
+		p.log.Warn("spans are lost", zap.Error(err))
+	}
 }
 
 func ignoreEnd(ctx context.Context, err error) error {

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"skipper/extproc/header"
 	"skipper/extproc/table"
 )
@@ -106,6 +108,7 @@ type Ticket struct {
 	hall     *Hall
 	function *header.Function
 	deadline time.Time
+	span     trace.Span // nil: none
 	line     *line
 	place    *list.Element
 }
@@ -133,6 +136,12 @@ func (h *Hall) Waiting() int {
 // to it that the controller is asked for an instance other than those with the
 // names in exclude. The error is a *FullError.
 func (h *Hall) Enter(f *header.Function, deadline time.Time, exclude ...string) (*Ticket, error) {
+	return h.EnterTraced(nil, f, deadline, exclude...)
+}
+
+// EnterTraced is Enter for a request whose wait is a span, nil for none. The
+// question that several wait for belongs to the span of who came first.
+func (h *Hall) EnterTraced(span trace.Span, f *header.Function, deadline time.Time, exclude ...string) (*Ticket, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.fullLocked(f); err != nil {
@@ -141,7 +150,7 @@ func (h *Hall) Enter(f *header.Function, deadline time.Time, exclude ...string) 
 	h.total++
 	h.tenants[f.Key.Tenant]++
 	h.functions[f.Name]++
-	t := &Ticket{Result: make(chan Result, 1), hall: h, function: f, deadline: deadline}
+	t := &Ticket{Result: make(chan Result, 1), hall: h, function: f, deadline: deadline, span: span}
 	t.standLocked(exclude)
 	return t, nil
 }
@@ -155,7 +164,7 @@ func (t *Ticket) Again(exclude ...string) {
 }
 
 func (t *Ticket) standLocked(exclude []string) {
-	l := t.hall.lineLocked(t.function, slices.Sorted(slices.Values(exclude)))
+	l := t.hall.lineLocked(t.span, t.function, slices.Sorted(slices.Values(exclude)))
 	if t.deadline.After(l.deadline) {
 		l.deadline = t.deadline
 	}
@@ -175,13 +184,16 @@ func (h *Hall) fullLocked(f *header.Function) error {
 }
 
 // lineLocked returns the line to stand in: one of the function's, or a new one.
-func (h *Hall) lineLocked(f *header.Function, exclude []string) *line {
+func (h *Hall) lineLocked(span trace.Span, f *header.Function, exclude []string) *line {
 	for _, l := range h.lines[f.Name] {
 		if slices.Equal(l.exclude, exclude) {
 			return l
 		}
 	}
 	ctx, end := context.WithCancel(h.ctx)
+	if span != nil {
+		ctx = trace.ContextWithSpan(ctx, span)
+	}
 	l := &line{function: f, exclude: exclude, tickets: list.New(), end: end}
 	if !f.Key.Oneshot {
 		h.lines[f.Name] = append(h.lines[f.Name], l)

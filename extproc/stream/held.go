@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"skipper/proto/reason"
@@ -64,6 +65,8 @@ type wait struct {
 	// over is closed when the request is over; nil on its first stream, which
 	// sees that itself.
 	over <-chan struct{}
+	// span is nil where none is traced.
+	span trace.Span
 
 	timer  *time.Timer
 	ticket *hold.Ticket
@@ -84,8 +87,9 @@ func (w *wait) hasTried(uid string) bool {
 }
 
 // cold answers a request that must wait, at most until start + length.
-func (x *session) cold(f *header.Function, start time.Time, length time.Duration) *wire.Reply {
-	o := x.hold(&wait{function: f, start: start, length: length})
+func (x *session) cold(f *header.Function, start time.Time, length time.Duration, span trace.Span) *wire.Reply {
+	o := x.hold(&wait{function: f, start: start, length: length, span: span})
+	endSpan(span, o)
 	switch o.verdict {
 	case granted:
 		return x.sent(metrics.Cold, f, start, length, o.grant)
@@ -101,7 +105,7 @@ func (x *session) hold(w *wait) outcome {
 	s := x.server
 	s.held.enter()
 	defer s.held.leave()
-	ticket, err := s.opts.Hall.Enter(w.function, w.deadline(), w.exclude()...)
+	ticket, err := s.opts.Hall.EnterTraced(w.span, w.function, w.deadline(), w.exclude()...)
 	if full := (*hold.FullError)(nil); errors.As(err, &full) {
 		return outcome{verdict: denied, refusal: fullRefusal(full)}
 	}

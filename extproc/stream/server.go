@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -35,7 +36,7 @@ import (
 // ServiceName is that of Envoy's external processing service.
 const ServiceName = "envoy.service.ext_proc.v3.ExternalProcessor"
 
-// Options of a Server. All are required.
+// Options of a Server. All are required but Tracer.
 type Options struct {
 	// Trust reads the header that names the function.
 	Trust   *trust.Gate
@@ -43,6 +44,8 @@ type Options struct {
 	Hall    *hold.Hall
 	Metrics *metrics.Metrics
 	Logger  *zap.Logger
+	// Tracer gives cold starts a span each; nil gives none.
+	Tracer trace.Tracer
 	// Release takes the instance of a oneshot whose request is over. It must not
 	// block.
 	Release func(*skipperpb.Instance)

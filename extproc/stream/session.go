@@ -139,11 +139,13 @@ func (x *session) decide() *wire.Reply {
 		return x.refuse(bad, nil)
 	}
 	wait := patience(s.opts.HoldTimeout, h.GRPCTimeout, h.ExpectedTimeout)
-	x.in.Free()
 	if g, ok := s.fromTable(f, nil, start); ok {
+		x.in.Free()
 		return x.sent(metrics.Warm, f, start, wait, g)
 	}
-	return x.cold(f, start, wait)
+	span := x.coldSpan(f, start)
+	x.in.Free()
+	return x.cold(f, start, wait, span)
 }
 
 // identify names the function that a request is for.

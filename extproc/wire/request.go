@@ -61,6 +61,29 @@ func (r *Request) Free() {
 	}
 }
 
+// Header looks for one more request header in the message, by reading it once
+// more: for what few requests are asked for. The value shares the memory of the
+// message; it is nil where the header is absent.
+func (r *Request) Header(name string) (value []byte) {
+	if r.data == nil || r.Kind != RequestHeaders {
+		return nil
+	}
+	_ = fields(r.data.ReadOnlyData(), func(num protowire.Number, v []byte) error { // it was read without an error
+		if num != fieldRequestHeaders {
+			if num > fieldRequestHeaders && num <= fieldResponseTrailers {
+				value = nil // as in Parse: another member of the oneof
+			}
+			return nil
+		}
+		return eachHeader(v, func(key, v []byte) {
+			if string(key) == name {
+				value = v
+			}
+		})
+	})
+	return value
+}
+
 // receive reads data, which stays referenced until Free or the next receive.
 func (r *Request) receive(data mem.BufferSlice) error {
 	r.Free()
@@ -92,7 +115,10 @@ func (r *Request) Parse(b []byte) error {
 	})
 }
 
-func (h *Headers) parse(b []byte) error {
+func (h *Headers) parse(b []byte) error { return eachHeader(b, h.set) }
+
+// eachHeader calls f with every header of an encoded HttpHeaders.
+func eachHeader(b []byte, f func(key, value []byte)) error {
 	return fields(b, func(num protowire.Number, v []byte) error {
 		if num != fieldHeadersMap {
 			return nil
@@ -101,12 +127,12 @@ func (h *Headers) parse(b []byte) error {
 			if num != fieldMapHeaders {
 				return nil
 			}
-			return h.add(v)
+			return oneHeader(v, f)
 		})
 	})
 }
 
-func (h *Headers) add(b []byte) error {
+func oneHeader(b []byte, f func(key, value []byte)) error {
 	var key, value, raw []byte
 	err := fields(b, func(num protowire.Number, v []byte) error {
 		switch num {
@@ -125,7 +151,7 @@ func (h *Headers) add(b []byte) error {
 	if len(raw) > 0 {
 		value = raw
 	}
-	h.set(key, value)
+	f(key, value)
 	return nil
 }
 

@@ -72,15 +72,16 @@ func samples(t testing.TB) map[string][]byte {
 	one := encode(t, headers(true, all...))
 	trailers := encode(t, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extprocv3.HttpTrailers{}}})
 	return map[string][]byte{
-		"nothing":             nil,
-		"raw values":          one,
-		"text values":         encode(t, headers(false, all...)),
-		"repeated function":   encode(t, headers(true, "x-skipper-function", "1", "x-skipper-function", "2")),
-		"two messages merged": append(append([]byte{}, one...), encode(t, headers(true, "x-skipper-function", "2"))...),
-		"headers, trailers":   append(append([]byte{}, one...), trailers...),
-		"trailers, headers":   append(append([]byte{}, trailers...), one...),
-		"trailers":            trailers,
-		"body":                encode(t, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte("x")}}}),
+		"nothing":                    nil,
+		"raw values":                 one,
+		"text values":                encode(t, headers(false, all...)),
+		"repeated function":          encode(t, headers(true, "x-skipper-function", "1", "x-skipper-function", "2")),
+		"two messages merged":        append(append([]byte{}, one...), encode(t, headers(true, "x-skipper-function", "2"))...),
+		"headers, trailers":          append(append([]byte{}, one...), trailers...),
+		"headers, trailers, headers": append(append(append([]byte{}, one...), trailers...), encode(t, headers(true, "x-skipper-function", "2"))...),
+		"trailers, headers":          append(append([]byte{}, trailers...), one...),
+		"trailers":                   trailers,
+		"body":                       encode(t, &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte("x")}}}),
 		"with attributes": encode(t, &extprocv3.ProcessingRequest{
 			Attributes:        map[string]*structpb.Struct{"a": {}},
 			ObservabilityMode: true,
@@ -123,6 +124,34 @@ func compare(t *testing.T, b []byte) {
 	}
 	if diff := cmp.Diff(texts(h), texts(r.Headers)); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	compareOther(t, b)
+}
+
+// compareOther looks for a header that Parse does not keep.
+func compareOther(t *testing.T, b []byte) {
+	t.Helper()
+	var r Request
+	if err := NewCodec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &r); err != nil {
+		t.Fatal(err)
+	}
+	m, want := &extprocv3.ProcessingRequest{}, ""
+	if err := proto.Unmarshal(b, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range m.GetRequestHeaders().GetHeaders().GetHeaders() {
+		if v.GetKey() == "x-other" {
+			if want = string(v.GetRawValue()); want == "" {
+				want = v.GetValue()
+			}
+		}
+	}
+	if got := string(r.Header("x-other")); got != want {
+		t.Errorf("x-other is %q, want %q", got, want)
+	}
+	r.Free()
+	if got := r.Header("x-other"); got != nil {
+		t.Errorf("x-other is %q after Free", got)
 	}
 }
 
