@@ -36,7 +36,7 @@ func (p *process) buildRing(l listeners) {
 	log := p.logger.Named("forward")
 	p.peers = forward.NewPeers(forward.PeersConfig{
 		Self: p.PodIP, Port: portOf(l.grpc), Metrics: metrics, Log: log,
-		Dial: []grpc.DialOption{grpc.WithTransportCredentials(p.peerCredentials())},
+		Dial: append(p.tracedClient(), grpc.WithTransportCredentials(p.peerCredentials())),
 	})
 	p.forwarder = forward.New(forward.Config{
 		Self: p.PodIP, Ring: p.ring, Peers: p.peers, Serving: p.isServing, Metrics: metrics, Log: log,

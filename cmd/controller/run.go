@@ -38,6 +38,7 @@ import (
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/proto/identity"
+	"skipper/proto/tracing"
 	"skipper/xds"
 	"skipper/xds/loads"
 	xdsserver "skipper/xds/server"
@@ -50,6 +51,7 @@ type process struct {
 	registry *prometheus.Registry
 	policy   scale.Policy
 	identity *identity.Identity // nil without TLS
+	tracing  *tracing.Exporter  // nil where nothing is traced
 
 	view      *pool.View
 	functions *pool.Parser
@@ -97,6 +99,12 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 	if err := p.openTrust(); err != nil {
 		return err
 	}
+	if err := p.openTracing(ctx); err != nil {
+		return err
+	}
+	var stopped stopTime
+	defer func() { p.flushSpans(ctx, stopped.load()) }()
+	defer context.AfterFunc(ctx, stopped.store)()
 	if err := p.buildWatch(c, namespaces); err != nil {
 		return err
 	}

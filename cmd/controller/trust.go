@@ -24,10 +24,10 @@ func (p *process) openTrust() error {
 // grpcOptions are those of the server.
 func (p *process) grpcOptions() []grpc.ServerOption {
 	options := xdsserver.ServerOptions()
-	if p.identity == nil {
-		return options
+	if p.identity != nil {
+		options = append(options, trust.New(p.identity, p.logger.Named("trust"), p.registry).ServerOptions()...)
 	}
-	return append(options, trust.New(p.identity, p.logger.Named("trust"), p.registry).ServerOptions()...)
+	return append(options, p.tracedServer()...) // behind the trust: whoever is refused gets no span
 }
 
 // peerCredentials are those by which this replica calls others.

@@ -18,6 +18,7 @@ import (
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
+	"skipper/proto/tracing"
 )
 
 // patience is how long a pod may take over its assignment before its silence
@@ -229,8 +230,10 @@ func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function
 	a.takeInHand(p.UID)
 	defer a.letGo(p.UID)
 	start := time.Now()
+	ctx, span := tracing.Start(ctx, "assign", tracing.Pod(p.Name, p.UID))
 	err := a.cfg.Poster.Assign(ctx, p, f)
 	took := time.Since(start)
+	tracing.End(span, result(err), err)
 	a.cfg.Stages.Stage(claim.StageAssign, took)
 	a.metrics.assigned(err)
 	if err == nil {

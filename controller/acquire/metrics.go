@@ -48,9 +48,13 @@ func (m *metrics) acquired(err error) {
 }
 
 func (m *metrics) assigned(err error) {
-	result := "accepted"
+	m.assignments.WithLabelValues(result(err)).Inc()
+}
+
+// result is the outcome of an assignment.
+func result(err error) string {
 	if err != nil {
-		result = "refused"
+		return "refused"
 	}
-	m.assignments.WithLabelValues(result).Inc()
+	return "accepted"
 }

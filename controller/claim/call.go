@@ -14,6 +14,7 @@ import (
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
+	"skipper/proto/tracing"
 )
 
 // call is one Claim under way: it reserves and patches until a patch has won.
@@ -85,8 +86,10 @@ func (c *call) rest(ctx context.Context) {
 
 // reserve waits for a pod of its own; try ends the reservation. Errors are
 // those of Claim.
-func (c *call) reserve(ctx context.Context) (*pool.Pod, error) {
+func (c *call) reserve(ctx context.Context) (p *pool.Pod, err error) {
 	start := time.Now()
+	_, span := tracing.Start(ctx, "wait for pod")
+	defer func() { tracing.End(span, came(err), err) }()
 	c.cfg.Metrics.waiting.Inc()
 	defer c.cfg.Metrics.waiting.Dec()
 	if err := ctx.Err(); err != nil {
@@ -106,6 +109,14 @@ func (c *call) reserve(ctx context.Context) (*pool.Pod, error) {
 		}
 		return nil, c.waitError(ctx.Err())
 	}
+}
+
+// came is the outcome of a wait.
+func came(err error) string {
+	if err != nil {
+		return "none"
+	}
+	return "reserved"
 }
 
 func (c *call) enter() {
@@ -151,8 +162,10 @@ func (c *call) giveBackLocked(p *pool.Pod) {
 
 // try writes the claim, tells the View, and then ends the reservation.
 func (c *call) try(ctx context.Context, p *pool.Pod) (pool.Pod, Verdict) {
+	ctx, span := tracing.Start(ctx, "claim", tracing.Pod(p.Name, p.UID))
 	reply, err := c.patch(ctx, p)
 	v := Judge(reply, err)
+	tracing.End(span, v.Outcome.String(), err)
 	c.cfg.Metrics.claims.WithLabelValues(v.Outcome.String()).Inc()
 	var claimed pool.Pod
 	switch v.Outcome {

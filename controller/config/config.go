@@ -59,6 +59,10 @@ type Config struct {
 	TenantClaimsPerMinute uint32
 	PoolReserve           float64
 
+	// OTLPEndpoint is the URL of the collector that spans go to; empty: that of
+	// the standard variables.
+	OTLPEndpoint string
+
 	LogLevel, LogFormat string
 }
 
@@ -86,6 +90,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.addFunctionFlags(fs)
 	c.addScalingFlags(fs)
 	c.addLimitFlags(fs)
+	fs.StringVar(&c.OTLPEndpoint, "otlp-endpoint", c.OTLPEndpoint, "`URL` of an OpenTelemetry collector for spans of cold starts, such as http://collector:4317; else that of OTEL_EXPORTER_OTLP_ENDPOINT; without either nothing is traced")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")
 	fs.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format` of the log: json, or text for people")
 }

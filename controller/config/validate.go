@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"skipper/proto/tracing"
 )
 
 // Validate reports everything that is wrong at once; nil: usable. Whether the
@@ -20,6 +22,9 @@ func (c *Config) Validate() error {
 	c.validateServing(&p)
 	c.validateFunctions(&p)
 	c.validateScaling(&p)
+	if err := tracing.CheckEndpoint(c.OTLPEndpoint); err != nil {
+		p.check(false, "otlp-endpoint", "wrong: %w", err)
+	}
 	p.check(slices.Contains([]string{"json", "text"}, c.LogFormat), "log-format", "%q: use json or text", c.LogFormat)
 	_, err := zapcore.ParseLevel(c.LogLevel)
 	p.check(err == nil, "log-level", "%q: use debug, info, warn or error", c.LogLevel)
