@@ -58,6 +58,11 @@ func answered(t testing.TB, s extprocv3.ExternalProcessor_ProcessClient) string 
 func TestSidecarTellsTheControllerWhatItDoes(t *testing.T) {
 	p := newPlane(t, "10.0.0.1:80", "10.0.0.2:80")
 	s := startSidecar(t, p, nil)
+	envoytest.Eventually(t, "an idle router says that it is there", func() bool { return p.inFlight() == 0 })
+	first := see(p, func() *skipperpb.HeartbeatRequest { return p.beats[0] })
+	if first.GetRouterIp() != "10.9.9.9" || first.GetEnvoyNodeId() != "envoy-1" || first.GetRouterId() == "" || len(first.GetHeartbeats()) != 0 || first.GetRunningFor() == nil {
+		t.Errorf("the first word is %v", first)
+	}
 	c := s.dial(t)
 	shared, alone := ask(t, c, function("t")), ask(t, c, oneshot())
 	if got := answered(t, shared) + " " + answered(t, alone); got != "10.0.0.1:80 10.0.0.2:80" && got != "10.0.0.2:80 10.0.0.1:80" {
