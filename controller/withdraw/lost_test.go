@@ -131,6 +131,16 @@ func TestTwinDoesNotEndWhoIsCutOff(t *testing.T) {
 	}
 }
 
+// One that was recalled from its Lease, and is back, may succeed another.
+func TestRecalledOneMaySucceed(t *testing.T) {
+	b := recalled()
+	began := noon.Add(30 * time.Second)
+	b.serve("extproc/old", gateway{envoy: "gateway-1", ip: "10.9.0.1", began: began}, noon.Add(time.Minute))
+	if got := b.gateways["extproc/old"].began; !got.Equal(began) {
+		t.Errorf("began %v, want what it says: %v", got, began)
+	}
+}
+
 // A word that the last one of the other overtakes does not make a late one of who was there before.
 func TestBeganIsTheEarliestThatWasSaid(t *testing.T) {
 	b := newBook(time.Minute, noon)

@@ -49,26 +49,14 @@ type kept struct{ node, why string }
 // that were there before it and have ended, and those, once each, that may be at
 // work although another one names their Envoy.
 func (b *book) serve(node string, g gateway, now time.Time) (ended []string, twins []kept) {
-	if _, bye := b.departed[node]; bye {
-		return nil, nil // its last words arrived late
+	if _, bye := b.departed[node]; bye || !b.place(node, g, now) {
+		return nil, nil // its last words arrived late, or there are too many
 	}
-	g.heard = now
-	if said, known := b.gateways[node]; known && said.began.Before(g.began) {
-		g.began = said.began
-	} else if !known && len(b.gateways) >= maxLost {
-		return nil, nil
-	}
-	b.gateways[node] = g
 	for other, l := range b.lost {
-		before := b.gateways[other]
-		if other == node || before.envoy != g.envoy {
+		if other == node || b.gateways[other].envoy != g.envoy {
 			continue
 		}
-		last := l.last
-		if before.heard.After(last) {
-			last = before.heard
-		}
-		switch s := succeed(g, before, last); {
+		switch s := succeed(b.gateways[node], b.gateways[other], b.lastOf(other, l)); {
 		case s.ended:
 			ended = append(ended, other)
 		case !l.kept:
@@ -81,4 +69,27 @@ func (b *book) serve(node string, g gateway, now time.Time) (ended []string, twi
 		b.goodbye(other, now)
 	}
 	return ended, twins
+}
+
+// place remembers where an extproc is; false where that is too much. Of what it
+// says of its begin, over time, the earliest is the least late.
+func (b *book) place(node string, g gateway, now time.Time) bool {
+	said, known := b.gateways[node]
+	if !known && len(b.gateways) >= maxLost {
+		return false
+	}
+	if known && !said.began.IsZero() && said.began.Before(g.began) {
+		g.began = said.began
+	}
+	g.heard = now
+	b.gateways[node] = g
+	return true
+}
+
+// lastOf is when one that is away was last there, by its stream or its heartbeats.
+func (b *book) lastOf(node string, l *lostNode) time.Time {
+	if heard := b.gateways[node].heard; heard.After(l.last) {
+		return heard
+	}
+	return l.last
 }
