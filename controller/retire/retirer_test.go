@@ -56,6 +56,7 @@ type world struct {
 	// The fields below are guarded by mu.
 	inFlight map[string]InFlight
 	frozen   bool
+	told     []*skipperpb.Event
 }
 
 func newWorld(t *testing.T, pods ...*corev1.Pod) *world {
@@ -80,6 +81,11 @@ func newWorld(t *testing.T, pods ...*corev1.Pod) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.frozen
+		},
+		Event: func(e *skipperpb.Event) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.told = append(w.told, e)
 		},
 		Registerer: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})

@@ -137,6 +137,11 @@ func TestRejectionIsCountedSaidAndSurvived(t *testing.T) {
 	if got := s.Unacknowledged(endpoints, name, later); len(got) > 0 {
 		t.Errorf("%v has acknowledged all", got)
 	}
+	for _, sub := range s.Subscribers() {
+		if sub.Type == "endpoint" && (sub.Nacks != 1 || sub.NackMessage != "I cannot read it" || sub.NackedAt.IsZero()) {
+			t.Errorf("subscriber %+v, want its rejection", sub)
+		}
+	}
 	if got := metric(t, registry, "skipper_controller_xds_nacks_total", "endpoint"); got != 1 {
 		t.Errorf("%v rejections counted, want 1", got)
 	}
