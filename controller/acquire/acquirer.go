@@ -242,6 +242,9 @@ func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function
 			fmt.Sprintf("accepted its assignment to %s after %s", p.Key, took.Round(time.Millisecond)))
 		return a.accepted(p)
 	}
+	if shown, ok := a.acceptedElsewhere(ctx, p, took); ok {
+		return shown, nil
+	}
 	a.tellRefused(ctx, p, err)
 	if ctx.Err() == nil || took >= patience {
 		a.cfg.Refusals.Refused(p.Key, err.Error(), time.Now())

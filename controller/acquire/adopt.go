@@ -2,9 +2,11 @@ package acquire
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skipper/controller/pool"
 	"skipper/proto/fn"
@@ -69,6 +71,48 @@ func (a *Acquirer) adoptLocked(ctx context.Context, p pool.Pod) {
 		delete(a.adoptions, p.UID)
 		a.letGoLocked(p.UID)
 	})
+}
+
+// lookTimeout bounds one look at the API server; a stop may wait for it.
+const lookTimeout = time.Second
+
+// acceptedElsewhere tells whether the pod, which has not answered here within
+// the time that took, has accepted its assignment from another replica
+// meanwhile, which had taken it up: then it serves, and must not be deleted. The
+// view may lag, so the API server is asked; where it cannot say, it has not.
+func (a *Acquirer) acceptedElsewhere(ctx context.Context, p pool.Pod, took time.Duration) (pool.Pod, bool) {
+	if took < adoptAfter {
+		return pool.Pod{}, false // nobody else has had reason to
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
+	defer cancel()
+	if err := a.look(ctx, p); err != nil {
+		a.log.Warn("unknown whether another replica has had the assignment accepted", zap.String("pod", p.Namespace+"/"+p.Name),
+			zap.String("uid", p.UID), zap.Error(err))
+	}
+	shown, ok := a.cfg.View.Pod(p.UID)
+	if !ok || shown.State() != pool.Ready || shown.Key != p.Key {
+		return pool.Pod{}, false
+	}
+	a.log.Info("assignment accepted from another replica", zap.String("pod", p.Namespace+"/"+p.Name),
+		zap.String("uid", p.UID), zap.Stringer("function", p.Key), zap.Time("ready_at", shown.ReadyAt))
+	a.cfg.Refusals.Accepted(p.Key)
+	return shown, true
+}
+
+// look has the view show the pod as the API server has it. Listing by name asks
+// for no right that the informers do not need.
+func (a *Acquirer) look(ctx context.Context, p pool.Pod) error {
+	list, err := a.cfg.Pods.Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
+	if err != nil {
+		return fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	for i := range list.Items {
+		if string(list.Items[i].UID) == p.UID {
+			a.cfg.View.ExpectWritten(pool.FromPod(&list.Items[i], a.cfg.Functions))
+		}
+	}
+	return nil
 }
 
 func (a *Acquirer) takeInHand(uid string) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"skipper/controller/pool"
 	skipperpb "skipper/proto"
@@ -121,6 +123,44 @@ func TestPodThatIsBeingAssignedIsNotTakenUp(t *testing.T) {
 			t.Errorf("%d assignments, want 1", w.posts())
 		}
 	})
+}
+
+// What another replica had the pod accept is kept, although the view does not
+// show it yet; what nobody had it accept is deleted.
+func TestPodThatAnotherReplicaHadAcceptIsKept(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		accepted bool
+		want     map[pool.State]int
+	}{
+		{"accepted elsewhere", true, map[pool.State]int{pool.Ready: 1}},
+		{"not accepted", false, map[pool.State]int{}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.answers(func(ctx context.Context, p pool.Pod) error {
+				if tt.accepted {
+					if _, err := w.api.CoreV1().Pods("prod").Patch(ctx, p.Name, types.JSONPatchType, readyPatch(p, time.Now()), metav1.PatchOptions{}); err != nil {
+						t.Error(err)
+					}
+				}
+				timer := time.NewTimer(adoptAfter + time.Second)
+				defer timer.Stop()
+				<-timer.C
+				return errors.New("connection was reset")
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), adoptAfter+2*time.Second)
+			defer cancel()
+			_, err := w.GetOrAcquire(ctx, single(), nil)
+			if (err == nil) != tt.accepted {
+				t.Errorf("%s: GetOrAcquire = %v", tt.name, err)
+			}
+			w.settled()
+			if d := cmp.Diff(tt.want, w.pods()); d != "" {
+				t.Errorf("%s: pods by state (-want +got):\n%s", tt.name, d)
+			}
+		})
+	}
 }
 
 func TestStopLeavesAbandonedPodsToTheNextReplica(t *testing.T) {
