@@ -138,13 +138,15 @@ func (s *Supervisors) say(r *round, d scale.Decision) {
 	s.Logger.Info("scale", zap.Stringer("function", r.key),
 		zap.Int("desired", d.Desired), zap.Int("unclamped", d.Unclamped), zap.Int("instances", have), zap.Int("growing", r.growing),
 		zap.Stringer("reason", d.Reason), zap.String("why", d.Why), zap.Int("kept_back", kept))
-	s.event(r.function, eventOf(d, have), skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
-		fmt.Sprintf("%d instances, %d desired: %s", have, d.Desired, d.Why))
+	if d.Desired != have { // else only an assignment that has just ended still counts as under way
+		s.event(r.function, eventOf(d, have), skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
+			fmt.Sprintf("%d instances, %d desired: %s", have, d.Desired, d.Why))
+	}
 }
 
 func eventOf(d scale.Decision, have int) skipperpb.EventType {
 	switch {
-	case d.Desired >= have:
+	case d.Desired > have:
 		return skipperpb.EventType_EVENT_TYPE_SCALE_UP
 	case d.Reason == skipperpb.ScaleReason_SCALE_REASON_HEARTBEAT_TIMEOUT:
 		return skipperpb.EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT
