@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"skipper/controller/server"
+	"skipper/controller/web"
 )
 
 // publish waits for the informers and publishes the first world; then the
@@ -94,6 +95,9 @@ func (p *process) serveWeb(ctx context.Context, l net.Listener) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{Registry: p.registry}))
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &p.ready)
+	if p.cfg.WebUI {
+		web.New(p.state.ClusterState).Register(mux)
+	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

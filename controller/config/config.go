@@ -23,6 +23,8 @@ type Config struct {
 	Host    string
 	Port    uint16
 	WebPort uint16
+	// WebUI serves the web interface on the web port.
+	WebUI bool
 	// Namespace and PodIP are this replica's own.
 	Namespace, PodIP string
 	ShutdownTimeout  time.Duration
@@ -70,7 +72,7 @@ type Config struct {
 // required.
 func Default() *Config {
 	return &Config{
-		Host: "0.0.0.0", Port: 50051, WebPort: 8080, ShutdownTimeout: 5 * time.Second,
+		Host: "0.0.0.0", Port: 50051, WebPort: 8080, WebUI: true, ShutdownTimeout: 5 * time.Second,
 		KubeconfigQPS: 100, KubeconfigBurst: 200,
 		FunctionAssignPath: "/__skipper/assign", FunctionAssignTimeout: 30 * time.Second,
 		HashRingWaitTime: 10 * time.Second, ControllerSelector: "app.kubernetes.io/name=skipper-controller",
@@ -98,7 +100,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 func (c *Config) addServingFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Host, "host", c.Host, "`IP` to listen on, for gRPC, xDS and the web port")
 	fs.Uint16Var(&c.Port, "port", c.Port, "`port` for gRPC and xDS; 0 is any that is free")
-	fs.Uint16Var(&c.WebPort, "web-port", c.WebPort, "`port` for /metrics, /healthz and /readyz over HTTP; 0 is any that is free")
+	fs.Uint16Var(&c.WebPort, "web-port", c.WebPort, "`port` for the web interface, /metrics, /healthz and /readyz over HTTP; 0 is any that is free")
+	fs.BoolVar(&c.WebUI, "web-ui", c.WebUI, "serve the read-only web interface on the web port; whoever reaches that port sees the names of tenants, but no function's metadata")
 	fs.DurationVar(&c.ShutdownTimeout, "shutdown-timeout", c.ShutdownTimeout, "`time` after SIGTERM in which calls, assignments and writes under way may end; 0 cuts them at once")
 	fs.StringVar(&c.Namespace, "namespace", c.Namespace, "`namespace` that the controller itself runs in (required)")
 	fs.StringVar(&c.PodIP, "pod-ip", c.PodIP, "`IP` of this controller's pod, by which it stands on the ring (required)")
