@@ -95,7 +95,7 @@ func (p *process) serveWeb(ctx context.Context, l net.Listener) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{Registry: p.registry}))
 	mux.HandleFunc("GET /healthz", alive)
 	mux.Handle("GET /readyz", &p.ready)
-	if p.cfg.WebUI {
+	if p.WebUI {
 		web.New(p.state.ClusterState).Register(mux)
 	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
