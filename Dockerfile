@@ -32,7 +32,8 @@ COPY --from=build /out/echo /echo
 USER 65532:65532
 ENTRYPOINT ["/echo"]
 
-FROM scratch AS skipper
+# The operator's command, which also prepares gateways and keys in the cluster.
+FROM scratch AS cli
 COPY --from=build /out/skipper /skipper
 USER 65532:65532
 ENTRYPOINT ["/skipper"]

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"skipper/deploy/local/internal/build"
@@ -25,7 +22,15 @@ const imagePrefix = "skipper-"
 const nodePort = 30080
 
 // ownCommands are the commands that run in the cluster, each in an image of its own.
-func ownCommands() []string { return []string{"controller", "extproc", "echo"} }
+func ownCommands() []string { return []string{"controller", "extproc", "echo", "skipper"} }
+
+// imageName is the name of a command's image.
+func imageName(command string) string {
+	if command == "skipper" {
+		return imagePrefix + "cli"
+	}
+	return imagePrefix + command
+}
 
 func (s *settings) deploy(ctx context.Context) error {
 	t, err := s.tools()
@@ -55,10 +60,6 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 	if err != nil {
 		return err
 	}
-	files, err := t.envoyFiles(ctx)
-	if err != nil {
-		return err
-	}
 	kubectl, err := s.kubectl(ctx, t)
 	if err != nil {
 		return err
@@ -68,7 +69,8 @@ func (s *settings) deployWith(ctx context.Context, t *tools) error {
 		return err
 	}
 	d := deploy.Deployment{
-		Kubectl: kubectl, Overlay: overlay, Work: work, Images: images, EnvoyFiles: files, Issue: t.issueCertificates, Say: t.say,
+		Kubectl: kubectl, Overlay: overlay, Work: work, Images: images, Say: t.say,
+		Chart: t.deployPath("helm", "skipper"), Values: t.deployPath("local", "values.yaml"),
 	}
 	if err := d.Run(ctx); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (s *settings) chooseImages(ctx context.Context, t *tools) (map[string]strin
 	}
 	names := []string{imagePrefix + "envoy"}
 	for _, c := range ownCommands() {
-		names = append(names, imagePrefix+c)
+		names = append(names, imageName(c))
 	}
 	return deploy.RemoteImages(s.imagePrefix, s.imageTag, names...)
 }
@@ -175,47 +177,15 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 	for _, c := range ownCommands() {
 		if path, ok := own[c]; ok {
 			program := "/" + c
-			specs = append(specs, image.Spec{Name: imagePrefix + c, Files: map[string]string{program: path}, Entrypoint: []string{program}})
+			specs = append(specs, image.Spec{Name: imageName(c), Files: map[string]string{program: path}, Entrypoint: []string{program}})
 		}
 	}
 	return specs, nil
 }
 
-// envoyFiles asks the project's own command for Envoy's configuration, whose defaults are those
-// of the gateway pod in the manifests.
-func (t *tools) envoyFiles(ctx context.Context) (map[string][]byte, error) {
-	dir, err := os.MkdirTemp("", "skipper-envoy-")
-	if err != nil {
-		return nil, fmt.Errorf("make folder for Envoy's bootstrap: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }() // what stays is swept with the cache
-	err = t.say.Step(ctx, "making Envoy's bootstrap", 10*time.Second, func(ctx context.Context) error {
-		return t.skipper(ctx, "envoy", "bootstrap", "--output-dir", dir)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return deploy.ReadFolder(dir)
-}
-
-// issueCertificates has the project's own command issue one for each role.
-func (t *tools) issueCertificates(ctx context.Context, dir string) error {
-	return t.say.Step(ctx, "issuing certificates", 10*time.Second, func(ctx context.Context) error {
-		return t.skipper(ctx, "tls", "issue", "--dir", dir)
-	})
-}
-
-// skipper runs the project's command for operators.
-func (t *tools) skipper(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"run", "./cmd/skipper"}, args...)...)
-	cmd.Dir = t.builder.Root
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("run skipper %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
-	}
-	return nil
+// deployPath is a path below the project's folder deploy.
+func (t *tools) deployPath(elements ...string) string {
+	return filepath.Join(append([]string{t.builder.Root, "deploy"}, elements...)...)
 }
 
 func exists(path string) bool {

@@ -1,6 +1,6 @@
-// Package deploy puts Skipper's manifests into a cluster through kubectl: it names the images
-// in them, adds what is generated (Envoy's configuration, the signing key, certificates), and waits until every
-// Deployment has rolled out. The cluster is the only state.
+// Package deploy puts Skipper's chart and an overlay beside it into a cluster through kubectl: it
+// names the images in them, runs the chart's hooks as Helm does, and waits until every Deployment
+// has rolled out. The cluster is the only state.
 package deploy
 
 import (
@@ -38,10 +38,4 @@ func (k Kubectl) run(ctx context.Context, input []byte, args ...string) ([]byte,
 func (k Kubectl) apply(ctx context.Context, manifests []byte) error {
 	_, err := k.run(ctx, manifests, "apply", "--server-side", "--force-conflicts", "--field-manager=skipper-local", "-f", "-")
 	return err
-}
-
-// exists tells whether there is such an object.
-func (k Kubectl) exists(ctx context.Context, namespace, object string) (bool, error) {
-	out, err := k.run(ctx, nil, "-n", namespace, "get", object, "--ignore-not-found", "-o", "name")
-	return len(bytes.TrimSpace(out)) > 0, err
 }

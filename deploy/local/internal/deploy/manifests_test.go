@@ -1,8 +1,6 @@
 package deploy
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"skipper/deploy/local/internal/chart"
 )
 
 // manifest is what these tests look at.
@@ -53,33 +53,20 @@ type podSpec struct {
 	}
 }
 
-// readManifests reads all of a folder under deploy, by kind and name.
-func readManifests(t *testing.T, folder string) map[string]manifest {
+// rendered is the chart with these values, by kind and name.
+func rendered(t *testing.T, values map[string]any) map[string]manifest {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "..", folder, "*.yaml"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d files, %v", len(files), err)
+	objects, err := chart.Render("../../../helm/skipper", systemNamespace, values)
+	if err != nil {
+		t.Fatal(err)
 	}
 	out := map[string]manifest{}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
+	for _, o := range objects {
+		var m manifest
+		if err := yaml.Unmarshal([]byte(o.Text), &m); err != nil {
+			t.Fatalf("%s %s: %v", o.Kind, o.Name, err)
 		}
-		objects, err := split(text)
-		if err != nil {
-			t.Fatalf("%s: %v", f, err)
-		}
-		for _, o := range objects {
-			var m manifest
-			if o.Kind == "Kustomization" {
-				continue
-			}
-			if err := yaml.Unmarshal(o.text, &m); err != nil {
-				t.Fatalf("%s: %v", f, err)
-			}
-			out[m.Kind+" "+m.Metadata.Name] = m
-		}
+		out[o.Kind+" "+o.Name] = m
 	}
 	return out
 }
@@ -114,8 +101,10 @@ func labels(s selector) string {
 
 // Only those who have business there reach a port.
 func TestPoliciesAdmitTheLeast(t *testing.T) {
-	system, functions := readManifests(t, "base"), readManifests(t, "function-namespace")
+	system := rendered(t, nil)
+	edge := rendered(t, map[string]any{"gateway": map[string]any{"mode": "sidecar", "namespaces": []any{"edge"}}})
 	const name, metrics, own = "app.kubernetes.io/name=", "skipper/metrics=allowed/", "kubernetes.io/metadata.name=skipper-system/"
+	const outside = "kubernetes.io/metadata.name=edge/skipper/gateway=true"
 	for _, row := range []struct {
 		policy manifest
 		pods   selector
@@ -128,8 +117,14 @@ func TestPoliciesAdmitTheLeast(t *testing.T) {
 		{system["NetworkPolicy skipper-envoy"], selector{MatchLabels: map[string]string{"app.kubernetes.io/name": "skipper-envoy"}}, []string{
 			"anybody -> 10000", metrics + " -> 9902,8081",
 		}},
-		{functions["NetworkPolicy skipper-functions"], selector{MatchExpressions: []map[string]string{{"key": "skipper/deployment", "operator": "Exists"}}}, []string{
+		{system["NetworkPolicy skipper-functions"], selector{MatchExpressions: []map[string]string{{"key": "skipper/deployment", "operator": "Exists"}}}, []string{
 			own + name + "skipper-controller -> ", own + name + "skipper-envoy -> ",
+		}},
+		{edge["NetworkPolicy skipper-controller"], selector{MatchLabels: map[string]string{"app.kubernetes.io/name": "skipper-controller"}}, []string{
+			"/" + name + "skipper-controller -> 50051", outside + " -> 50051", metrics + " -> 8080",
+		}},
+		{edge["NetworkPolicy skipper-functions"], selector{MatchExpressions: []map[string]string{{"key": "skipper/deployment", "operator": "Exists"}}}, []string{
+			outside + " -> ", own + name + "skipper-controller -> ",
 		}},
 	} {
 		m := row.policy
@@ -144,7 +139,7 @@ func TestPoliciesAdmitTheLeast(t *testing.T) {
 
 // Each container has the certificate of its role and no other, and none speaks plaintext.
 func TestContainersHaveTheirCertificate(t *testing.T) {
-	system := readManifests(t, "base")
+	system := rendered(t, nil)
 	for container, row := range map[string]struct{ deployment, secret string }{
 		"controller": {"skipper-controller", "skipper-tls-controller"},
 		"envoy":      {"skipper-envoy", "skipper-tls-envoy"},
@@ -180,7 +175,7 @@ func (s podSpec) tlsSecrets(container string) []string {
 }
 
 func TestControllersSurviveANode(t *testing.T) {
-	system := readManifests(t, "base")
+	system := rendered(t, nil)
 	d := system["Deployment skipper-controller"].Spec
 	if d.Replicas < 2 || len(d.Template.Spec.TopologySpreadConstraints) == 0 {
 		t.Errorf("%d replicas, spread %v", d.Replicas, d.Template.Spec.TopologySpreadConstraints)
