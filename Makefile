@@ -19,7 +19,7 @@ FUZZTIME ?= 1m
 SMOKETIME ?= 3s
 SOAK_TIME ?= 10m
 
-.PHONY: help up down status test test-unit test-e2e soak fuzz fuzz-smoke check lint bench images generate local-tool
+.PHONY: help up down status test test-unit test-e2e soak fuzz fuzz-smoke check lint bench images cli generate local-tool
 
 help: ## Explain the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -95,6 +95,11 @@ bench: up ## Measure against the rivals of docs/benchmarks.md, on the local clus
 
 images: local-tool ## Build the container images and load them into the local node
 	@$(LOCAL) images
+
+cli: ## Build the operator's command line, skipper, which is a plugin of kubectl too
+	@mkdir -p $(CACHE)/bin && CGO_ENABLED=0 go build -trimpath -o $(CACHE)/bin/skipper ./cmd/skipper
+	@ln -sf skipper $(CACHE)/bin/kubectl-skipper
+	@echo "built $(CACHE)/bin/skipper, and kubectl-skipper beside it"
 
 generate: ## Regenerate the gRPC code from proto/skipper.proto
 	cd proto && go tool -modfile=../.ci/tools/go.mod buf lint && go tool -modfile=../.ci/tools/go.mod buf generate

@@ -33,9 +33,10 @@ func checkEnvoys(r *report, f Facts) {
 		}
 		subscriptions(r, subject, e.GetSubscriptions(), "it goes on with its last good configuration, and does not know newer pods")
 		switch age := e.GetLoadReportAge(); {
+		case age != nil && age.AsDuration() <= silentAfter: // its stream may be moving to another controller
 		case e.GetLoadControllerIp() == "":
 			r.add(finding.Warning, subject, "sends load reports to no controller", "requests in progress are known from extproc alone: drains take longer after a crash", "set load_stats_config, as skipper envoy bootstrap does")
-		case age != nil && age.AsDuration() > silentAfter:
+		case age != nil:
 			r.add(finding.Warning, subject, fmt.Sprintf("its newest load report is %s old", age.AsDuration().Round(time.Second)), "its requests in progress count as they were then, so drains wait", "look at its connection to the controllers")
 		}
 	}

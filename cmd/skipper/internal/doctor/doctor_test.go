@@ -3,6 +3,7 @@ package doctor
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -158,7 +159,10 @@ func TestDiagnose(t *testing.T) {
 			f.Replicas[0].State.Envoys[0].Subscriptions[0].Overdue = durationpb.New(11 * time.Second)
 		}, []string{"problem envoy: Envoy envoy-1: has owed an answer on cluster"}},
 		{"Envoy without streams", func(f *Facts) { f.Replicas[0].State.Envoys[0].Subscriptions = nil }, []string{"problem envoy: Envoy envoy-1: has no xDS stream"}},
-		{"Envoy without load reports", func(f *Facts) { f.Replicas[0].State.Envoys[0].LoadControllerIp = "" }, []string{"warning envoy: Envoy envoy-1: sends load reports to no controller"}},
+		{"Envoy whose load reports move", func(f *Facts) { f.Replicas[0].State.Envoys[0].LoadControllerIp = "" }, nil},
+		{"Envoy without load reports", func(f *Facts) {
+			f.Replicas[0].State.Envoys[0].LoadControllerIp, f.Replicas[0].State.Envoys[0].LoadReportAge = "", nil
+		}, []string{"warning envoy: Envoy envoy-1: sends load reports to no controller"}},
 		{"Envoy with old load reports", func(f *Facts) { f.Replicas[0].State.Envoys[0].LoadReportAge = durationpb.New(time.Minute) }, []string{"warning envoy: Envoy envoy-1: its newest load report is 1m0s old"}},
 		{"Envoy set up wrongly", func(f *Facts) { f.Replicas[0].State.Envoys[0].Problem = "two have this id" }, []string{"problem envoy: Envoy envoy-1: two have this id"}},
 		{"extproc cut off, its Lease runs", func(f *Facts) { f.Replicas[0].State.Extprocs[0].Connected = false }, []string{
@@ -225,40 +229,59 @@ func TestDiagnoseIsPure(t *testing.T) {
 // What doctor asks about is what the manifests grant.
 func TestRightsAreThoseOfTheManifests(t *testing.T) {
 	t.Parallel()
-	for file, rights := range map[string][]right{"base/controller-rbac.yaml": systemRights(), "function-namespace/rbac.yaml": functionRights()} {
-		want := map[string]bool{}
-		for _, r := range rulesIn(t, file) {
-			for _, v := range r.Verbs {
-				want[v+" "+r.APIGroups[0]+"/"+r.Resources[0]] = true
-			}
-		}
+	for _, row := range []struct {
+		folder, role string
+		rights       []right
+	}{{"base", "skipper-controller", systemRights()}, {"function-namespace", "skipper-functions", functionRights()}} {
 		got := map[string]bool{}
-		for _, r := range rights {
+		for _, r := range row.rights {
 			for _, v := range r.verbs {
 				got[v+" "+r.group+"/"+r.resource] = true
 			}
 		}
-		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("%s (-manifest +doctor):\n%s", file, d)
+		if d := cmp.Diff(granted(t, row.folder, row.role), got); d != "" {
+			t.Errorf("%s (-manifest +doctor):\n%s", row.folder, d)
 		}
 	}
 }
 
-func rulesIn(t *testing.T, file string) []rbacv1.PolicyRule {
+// granted is what a Role in a folder of manifests grants.
+func granted(t *testing.T, folder, role string) map[string]bool {
 	t.Helper()
-	text, err := os.ReadFile("../../../../deploy/" + file)
+	files, err := filepath.Glob("../../../../deploy/" + folder + "/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		var r rbacv1.Role
-		if err := yaml.Unmarshal([]byte(document), &r); err != nil {
+	out := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind == "Role" {
-			return r.Rules
+		for document := range strings.SplitSeq(string(text), "\n---\n") {
+			var r rbacv1.Role
+			if err := yaml.Unmarshal([]byte(document), &r); err != nil {
+				t.Fatal(err)
+			}
+			if r.Kind == "Role" && r.Name == role {
+				add(out, r.Rules)
+			}
 		}
 	}
-	t.Fatalf("%s has no Role", file)
-	return nil
+	if len(out) == 0 {
+		t.Fatalf("no Role %s in deploy/%s", role, folder)
+	}
+	return out
+}
+
+func add(out map[string]bool, rules []rbacv1.PolicyRule) {
+	for _, r := range rules {
+		for _, v := range r.Verbs {
+			for _, g := range r.APIGroups {
+				for _, resource := range r.Resources {
+					out[v+" "+g+"/"+resource] = true
+				}
+			}
+		}
+	}
 }
