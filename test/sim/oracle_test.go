@@ -1,0 +1,457 @@
+package sim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"skipper/controller/pool"
+	"skipper/controller/ring"
+	skipperpb "skipper/proto"
+	"skipper/proto/fn"
+)
+
+// oracle is what the world remembers, to hold against what replicas do. The
+// world's lock guards it.
+type oracle struct {
+	parser   *pool.Parser
+	replicas map[string]*replica  // all that ever were, by IP
+	reasons  map[string]string    // of drains, by UID and replica
+	decided  map[string]time.Time // deletions, by UID and replica
+	released map[string]bool      // oneshot pods that extproc has given back
+	touched  map[string]time.Time
+
+	rings    map[string]*ring.Ring // by members
+	views    map[string][]viewed   // rings by replica, the newest last
+	moved    time.Time             // when any replica last changed its ring, or lost sight of another
+	inFlight map[fn.Key]map[*gateway][]sample
+	words    map[string]map[fn.Key]*spoken // by replica
+}
+
+func newOracle() oracle {
+	return oracle{
+		parser: pool.NewParser(100), replicas: map[string]*replica{}, reasons: map[string]string{}, released: map[string]bool{}, decided: map[string]time.Time{},
+		touched: map[string]time.Time{}, rings: map[string]*ring.Ring{}, views: map[string][]viewed{}, inFlight: map[fn.Key]map[*gateway][]sample{},
+		words: map[string]map[fn.Key]*spoken{}, moved: time.Now(),
+	}
+}
+
+type viewed struct {
+	at   time.Time
+	ring *ring.Ring
+}
+
+// sample is how many requests of a function a gateway has in progress, from a time on.
+type sample struct {
+	at time.Time
+	n  int
+}
+
+// spoken is what a replica has heard of a function's metadata.
+type spoken struct {
+	first string // what was in force at first; "?": not known
+	last  map[string]time.Time
+	gap   map[string]bool // nobody spoke of it for long enough, once
+}
+
+func (o *oracle) rejoinedLocked(ip string, members []string) {
+	of := strings.Join(members, " ")
+	if o.rings[of] == nil {
+		o.rings[of] = ring.New(members...)
+	}
+	o.views[ip] = append(o.views[ip], viewed{time.Now(), o.rings[of]})
+	o.moved = time.Now()
+}
+
+// countLocked keeps how many requests really are in progress.
+func (o *oracle) countLocked(r *request, by int) {
+	all := o.inFlight[r.f.key]
+	if all == nil {
+		all = map[*gateway][]sample{}
+		o.inFlight[r.f.key] = all
+	}
+	list := all[r.ep.g]
+	n := by
+	if len(list) > 0 {
+		n += list[len(list)-1].n
+	}
+	for len(list) > 1 && time.Since(list[1].at) > 2*sendsWithin {
+		list = list[1:]
+	}
+	all[r.ep.g] = append(list, sample{time.Now(), n})
+}
+
+// surely is the least that every controller must know to be in progress: of each
+// gateway that reaches them, the least within the time in which they hear.
+func (o *oracle) surely(k fn.Key) int {
+	total := 0
+	for g, list := range o.inFlight[k] {
+		if g.ended || g.ep == nil || time.Now().Before(g.troubleTil) {
+			continue
+		}
+		total += least(list, time.Now().Add(-sendsWithin))
+	}
+	return total
+}
+
+// least is the smallest value that held at any time since.
+func least(list []sample, since time.Time) int {
+	least := 0
+	for i, s := range list {
+		if i == len(list)-1 || list[i+1].at.After(since) {
+			if s.at.After(since) && i == 0 {
+				return 0
+			}
+			if i == 0 || !list[i].at.After(since) || s.n < least {
+				least = s.n
+			}
+		}
+	}
+	return least
+}
+
+func (w *world) functionOf(k fn.Key) *function {
+	for _, f := range w.functions {
+		if f.key == k {
+			return f
+		}
+	}
+	return nil
+}
+
+// needs is how many instances n requests of the function need, the naive way.
+func (f *function) needs(n int) int {
+	if n <= 0 {
+		return 0
+	}
+	want := 1
+	if f.threshold > 0 {
+		want = max(1, (n+int(f.threshold)-1)/int(f.threshold))
+	}
+	return min(max(want, int(f.lowest)), int(f.highest))
+}
+
+// read is a pod of the API server, by a clock that is right.
+func (o *oracle) read(p *corev1.Pod) pool.Pod { return pool.FromPod(p, o.parser) }
+
+// instancesLocked are the function's, as the API server has them, but for those
+// that drain.
+func (w *world) instancesLocked(k fn.Key) []pool.Pod {
+	var out []pool.Pod
+	for _, p := range w.podsLocked() {
+		if p.Labels[pool.LabelTenant] != k.Tenant || p.Namespace != k.Namespace {
+			continue
+		}
+		if read := w.oracle.read(p); read.Key == k && (read.State() == pool.Assigned || read.State() == pool.Ready) {
+			out = append(out, read)
+		}
+	}
+	return out
+}
+
+// judgePatchLocked is asked of each write of a replica.
+func (w *world) judgePatchLocked(r *replica, before, after *corev1.Pod) {
+	switch {
+	case before.Annotations[pool.AnnotationAssignedAt] != after.Annotations[pool.AnnotationAssignedAt]:
+		w.judgeClaimLocked(r, before, after)
+	case before.Annotations[pool.AnnotationDrainingAt] == "" && after.Annotations[pool.AnnotationDrainingAt] != "":
+		w.judgeDrainLocked(r, before)
+	case before.Annotations[pool.AnnotationReadyAt] != after.Annotations[pool.AnnotationReadyAt]:
+		w.bodies[string(after.UID)].writtenAt = time.Now()
+	}
+}
+
+func (w *world) judgeClaimLocked(r *replica, before, after *corev1.Pod) {
+	w.claims++
+	read := w.oracle.read(after)
+	w.trace.add(r.ip, "claims %s for %s", after.UID, read.Key)
+	switch {
+	case before.Annotations[pool.AnnotationAssignedAt] != "":
+		w.violateLocked("3", "%s claims pod %s for %s, which is claimed for %s", r.ip, after.UID, read.Key, w.oracle.read(before).Key)
+	case read.Key == fn.Key{}:
+		w.violateLocked("3", "%s claims pod %s in a way that nobody can read: %s", r.ip, after.UID, read.Problem)
+	}
+	f := w.functionOf(read.Key)
+	if f == nil || read.Key.Oneshot || time.Since(w.oracle.moved) < 30*time.Second || w.oracle.unsettled(w.replicas) || w.apiTroubledLocked() {
+		return // a claim whose answer was lost is another one's instance later
+	}
+	have := 1 // this one
+	for _, p := range w.instancesLocked(read.Key) {
+		if shown, known := r.view.Pod(p.UID); !known || shown.State() < pool.Draining {
+			have++
+		}
+	}
+	if most := int(f.highest) + 1; have > most {
+		w.violateLocked("7", "%s claims instance %d of %s, at most %d may be", r.ip, have, f, most)
+	}
+}
+
+// unsettled says that some replica has not run for long.
+func (o *oracle) unsettled(all []*replica) bool {
+	return slices.ContainsFunc(all, func(r *replica) bool { return time.Since(r.policy.StartedAt) < 30*time.Second })
+}
+
+func (w *world) judgeDrainLocked(r *replica, before *corev1.Pod) {
+	p := w.oracle.read(before)
+	reason := w.oracle.reasons[p.UID+r.ip]
+	w.trace.add(r.ip, "drains %s of %s: %s", p.UID, p.Key, reason)
+	if p.Key.Oneshot || p.State() >= pool.Terminating {
+		return
+	}
+	w.judgeRingLocked(r, p)
+	if strings.Contains(reason, "metadata") {
+		w.judgeFlipLocked(r, p)
+	}
+	f := w.functionOf(p.Key)
+	if f != nil {
+		w.judgeCountLocked(r, p, f, reason)
+	}
+}
+
+// drains says that no new request goes to the pod.
+func (w *world) drains(uid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := w.podOfLocked(uid)
+	return p != nil && w.oracle.read(p).State() >= pool.Draining
+}
+
+// judgeRingLocked: only who was responsible lately drains.
+func (w *world) judgeRingLocked(r *replica, p pool.Pod) {
+	views := w.oracle.views[r.ip]
+	for i := len(views) - 1; i >= 0; i-- {
+		if owner, ok := views[i].ring.Owner(p.Key.Hash()); ok && owner == r.ip {
+			return
+		}
+		if time.Since(views[i].at) > scaleInterval+12*time.Second {
+			break // writes under way, and some that are tried again
+		}
+	}
+	if w.apiTroubledLocked() {
+		return // they may be tried for longer
+	}
+	w.violateLocked("7", "%s drains %s of %s, and has not been responsible for it", r.ip, p.UID, p.Key)
+}
+
+func (w *world) apiTroubledLocked() bool {
+	now := time.Now()
+	return now.Before(w.api.downTil.Add(30*time.Second)) || now.Before(w.api.slowTil.Add(30*time.Second))
+}
+
+// judgeCountLocked: what is surely needed is there without the pod, but for pods
+// that ended unseen. Links that are cut keep heartbeats from the replica.
+func (w *world) judgeCountLocked(r *replica, p pool.Pod, f *function, reason string) {
+	if w.linksTroubledLocked() {
+		return
+	}
+	need := f.needs(w.oracle.surely(p.Key))
+	have := 0
+	for _, other := range w.instancesLocked(p.Key) {
+		if other.UID != p.UID {
+			have++
+		}
+	}
+	for _, shown := range r.view.Instances(p.Key) {
+		if now := w.podOfLocked(shown.UID); shown.UID != p.UID && shown.State() != pool.Draining && (now == nil || w.oracle.read(now).State() >= pool.Terminating) {
+			have++
+		}
+	}
+	if strings.HasPrefix(reason, "stale") {
+		need = min(need, 1) // its replacement counts in its place: there are no fewer than before
+	}
+	if have < need {
+		w.violateLocked("7", "%s drains %s of %s and leaves %d instances, %d are needed: %s", r.ip, p.UID, f, have, need, reason)
+	}
+}
+
+func (w *world) linksTroubledLocked() bool {
+	for _, til := range w.links {
+		if time.Now().Before(til.Add(sendsWithin + stabilization)) {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeFlipLocked: a configuration in force stays while anybody speaks of it.
+func (w *world) judgeFlipLocked(r *replica, p pool.Pod) {
+	said := w.oracle.words[r.ip][p.Key]
+	old := p.Function.GetMetadata()
+	if said == nil || said.first != old || said.gap[old] || time.Since(said.last[old]) >= agreement {
+		return
+	}
+	w.violateLocked("config", "%s drains %s of %s for its metadata %q, of which somebody has spoken all the time", r.ip, p.UID, p.Key, old)
+}
+
+// spoken notes that a replica hears of a function.
+func (w *world) spoken(r *replica, f *skipperpb.Function) {
+	k, metadata, now := fn.KeyOf(f), f.GetMetadata(), time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.oracle.words[r.ip]
+	if all == nil {
+		all = map[fn.Key]*spoken{}
+		w.oracle.words[r.ip] = all
+	}
+	said := all[k]
+	if said == nil {
+		said = &spoken{first: metadata, last: map[string]time.Time{}, gap: map[string]bool{}}
+		for _, p := range r.view.Instances(k) {
+			if p.Function.GetMetadata() != metadata {
+				said.first = "?"
+			}
+		}
+		all[k] = said
+	}
+	last, ok := said.last[metadata]
+	if !ok {
+		last = r.policy.StartedAt
+	}
+	if now.Sub(last) >= agreement && metadata != said.first || ok && now.Sub(last) >= agreement {
+		said.gap[metadata] = true
+	}
+	said.last[metadata] = now
+}
+
+func (w *world) heard(r *replica, q *skipperpb.HeartbeatRequest) {
+	for _, h := range q.GetHeartbeats() {
+		w.spoken(r, h.GetFunction())
+	}
+}
+
+// judgeDeleteLocked is asked of each deletion by a replica.
+func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		return
+	}
+	read := w.oracle.read(p)
+	uid := read.UID
+	b := w.bodies[uid]
+	w.trace.add(r.ip, "deletes %s of %s, with %d requests", uid, read.Key, len(w.open[uid]))
+	if !read.Marked {
+		w.violateLocked("8", "%s deletes pod %s, which nobody has claimed", r.ip, uid)
+		return
+	}
+	if w.ended[uid] || b == nil || b.outsider || read.Finished() || read.Evicted {
+		return
+	}
+	late := !read.DrainingAt.IsZero() && time.Since(read.DrainingAt) >= drainTimeout-maxSkew
+	if n := len(w.open[uid]); n > 0 && !late {
+		w.violateLocked("5", "%s deletes pod %s of %s, which has %d requests in progress; it drains since %s", r.ip, uid, read.Key, n, since(read.DrainingAt))
+		return
+	}
+	if read.Key.Oneshot {
+		w.judgeOneshotLocked(r, read)
+		return
+	}
+	decided, ok := w.oracle.decided[uid+r.ip]
+	if !ok {
+		decided = time.Now()
+	}
+	if b.confirmed && b.writtenAt.Before(decided) && read.State() == pool.Ready && b.alive && b.function == read.Key && read.Ready && !read.Draining {
+		w.violateLocked("8", "%s deletes pod %s of %s, which is healthy and does not drain", r.ip, uid, read.Key)
+	}
+}
+
+func since(t time.Time) any {
+	if t.IsZero() {
+		return "never"
+	}
+	return time.Since(t)
+}
+
+// judgeOneshotLocked: a pod that was given to a caller is that caller's until it
+// is given back, or nobody has spoken of it for long enough.
+func (w *world) judgeOneshotLocked(r *replica, p pool.Pod) {
+	quiet := time.Since(w.oracle.touched[p.UID])
+	if w.replied[p.UID] && w.bodies[p.UID].requests == 0 && !w.oracle.released[p.UID] && w.bodies[p.UID].confirmed && quiet < heartbeatTimeout-maxSkew-time.Second {
+		w.violateLocked("2", "%s deletes oneshot pod %s of %s, which was given out and not given back, %s after its last use", r.ip, p.UID, p.Key, quiet)
+	}
+}
+
+// checkCounts: none is below zero, which in unsigned numbers is far above all.
+func (w *world) checkCounts() {
+	const absurd = 10_000
+	for _, r := range w.replicas {
+		for _, f := range w.functions {
+			if n := r.loads.Activity(f.key, time.Now()).InFlight; n > absurd {
+				w.violate("6", "%s counts %d requests in progress of %s", r.ip, n, f)
+			}
+		}
+	}
+}
+
+// checkSteady: what is desired is there, no more, and nothing is stale.
+func (w *world) checkSteady() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.functions {
+		if f.key.Oneshot {
+			continue
+		}
+		all := w.instancesLocked(f.key)
+		if want := f.needs(f.steady); len(all) != want {
+			w.violateLocked("settle", "%s has %d instances at a steady %d requests, %d are desired", f, len(all), f.steady, want)
+		}
+		for _, p := range all {
+			if p.ReplicaSet != f.pool.set(f.pool.revision) || p.Function.GetMetadata() != f.metadata {
+				w.violateLocked("settle", "%s keeps stale pod %s of %s, metadata %q", f, p.UID, p.ReplicaSet, p.Function.GetMetadata())
+			}
+		}
+	}
+}
+
+// checkRest: nothing is left of traffic that has ended.
+func (w *world) checkRest() {
+	for _, r := range w.replicas {
+		for _, f := range w.functions {
+			if n := r.loads.Activity(f.key, time.Now()).InFlight; n != 0 {
+				w.violate("6", "%s counts %d requests in progress of %s after the end of traffic", r.ip, n, f)
+			}
+		}
+		if left := r.supervisors.Functions(); len(left) > 0 {
+			w.violate("settle", "%s still supervises %v", r.ip, left)
+		}
+	}
+	for _, g := range w.gateways {
+		for _, u := range g.ep.table.Usage(time.Now()) {
+			if u.Total != 0 {
+				w.violate("6", "extproc %s counts %d requests in progress of %s after the end of traffic", g.ep.id, u.Total, u.Function.GetTenant())
+			}
+		}
+	}
+	w.checkPods()
+}
+
+func (w *world) checkPods() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	free := map[string]int32{}
+	uids := map[string]bool{}
+	for _, p := range w.podsLocked() {
+		read := w.oracle.read(p)
+		uids[read.UID] = true
+		if read.Marked {
+			w.violateLocked("settle", "pod %s of %s is left, %s", read.UID, read.Key, read.State())
+		} else if read.Ready {
+			free[read.Deployment]++
+		}
+	}
+	for _, d := range w.pools {
+		if free[d.name] != d.replicas {
+			w.violateLocked("settle", "pool %s has %d pods, want %d", d.name, free[d.name], d.replicas)
+		}
+	}
+	for _, r := range w.replicas {
+		shown := map[string]bool{}
+		for _, p := range r.view.All() {
+			shown[p.UID] = true
+		}
+		if !maps.Equal(shown, uids) {
+			w.violateLocked("settle", "%s sees %d pods, there are %d", r.ip, len(shown), len(uids))
+		}
+	}
+}
