@@ -78,9 +78,10 @@ func TestReplicasForwardOverTLS(t *testing.T) {
 	forwarded := false
 	for _, r := range c.replicas {
 		text := r.metrics()
-		forwarded = forwarded || strings.Contains(text, `skipper_controller_routed_calls_total{method="GetInstance",reason="owner"}`)
-		for _, lost := range []string{`reason="next_owner"`, `reason="in_place_of_owner"`, `reason="nobody_else"`} {
-			if strings.Contains(text, lost) {
+		const routed = `skipper_controller_routed_calls_total{method="GetInstance",reason="`
+		forwarded = forwarded || !strings.Contains(text, routed+`owner"} 0`)
+		for _, lost := range []string{"next_owner", "in_place_of_owner", "nobody_else"} {
+			if !strings.Contains(text, routed+lost+`"} 0`) {
 				t.Errorf("a replica could not be reached: %s", lost)
 			}
 		}
