@@ -14,7 +14,7 @@ LOCAL_FLAGS := --cluster $(CLUSTER) $(if $(IMAGE_PREFIX),--image-prefix $(IMAGE_
 GO_PACKAGES ?= ./...
 # Models that live too long for the race detector (package test/race): it runs
 # their short form, and these run again without it.
-LONG_PACKAGES := ./controller/withdraw
+LONG_PACKAGES := ./controller/withdraw ./test/sim
 FUZZTIME ?= 1m
 SMOKETIME ?= 3s
 SOAK_TIME ?= 10m
@@ -56,9 +56,10 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
 	exit $$rc
 
-soak: up ## Try for ten minutes to make one of 300,000 requests reach another tenant's pod, then kill around 2,000 oneshot requests; SOAK_FLAGS='-soak.seed=2'
+soak: up ## Try for ten minutes to make one of 300,000 requests reach another tenant's pod, then kill around 2,000 oneshot requests, then simulate 10,000 days; SOAK_FLAGS='-soak.seed=2'
 	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 60m -v ./test/soak -run 'TestIsolation|TestOneshots' \
 	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
+	go test -count=1 -timeout 4h -v ./test/sim -run TestSchedules -sim.schedules=10000
 
 # One target for each kind of input that comes from outside: headers, their JSON and
 # tokens, ext_proc messages, xDS and load report requests, heartbeats, annotations,
@@ -82,8 +83,16 @@ check: lint ## Do what a reviewer would otherwise do by eye: format, lint, tidy,
 	go mod tidy -diff
 	cd deploy/local && go mod tidy -diff && go vet ./...
 	cd deploy/monitoring && go mod tidy -diff && go vet ./...
-	@$(MAKE) --no-print-directory generate
-	git diff --exit-code -- proto
+	@$(MAKE) --no-print-directory generate manifests
+	git diff --exit-code -- proto deploy/base deploy/function-namespace deploy/helm
+	cd .ci/licences && go mod tidy -diff && go test ./... && go run . --root ../.. --check
+	.ci/vuln
+
+manifests: local-tool ## Write the Kustomize folders from the Helm chart
+	@$(LOCAL) manifests
+
+licences: ## List the licences of what the programs contain, in docs/licences.md
+	cd .ci/licences && go run . --root ../..
 
 lint: ## Run the linters of .golangci.yml
 	go vet ./... && go vet -tags e2e ./test/...
