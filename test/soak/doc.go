@@ -10,6 +10,9 @@
 // network between parts and controllers stops passing bytes; all of it follows
 // from a seed. Every pod looks at who asks, and every client at who answers.
 //
+// What controllers and extprocs hold is sampled all the while: goroutines, open
+// files and memory must stay flat (Steady).
+//
 // There are two images. A guarded pod uses the function package and refuses what
 // is meant for another pod; a plain one takes its assignment and then whatever
 // comes, so that the other layers must hold by themselves.

@@ -63,6 +63,7 @@ func TestIsolation(t *testing.T) {
 		running.Go(func() { c.Run(ctx) })
 	}
 	running.Go(func() { w.watchProgress(ctx) })
+	running.Go(func() { w.watchParts(ctx) })
 	w.storm(ctx, weather().Plan())
 	running.Wait()
 	w.report()

@@ -1,0 +1,87 @@
+package soak
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// samples are of one process, one each minute; each is goroutines, files and MB.
+func samples(from time.Duration, start float64, of ...[3]float64) []Sample {
+	var out []Sample
+	for i, q := range of {
+		out = append(out, Sample{At: from + time.Duration(i)*time.Minute, Start: start, Goroutines: q[0], Files: q[1], Resident: q[2] * 1e6})
+	}
+	return out
+}
+
+// repeated gives n samples from a formula.
+func repeated(n int, f func(i int) [3]float64) [][3]float64 {
+	var out [][3]float64
+	for i := range n {
+		out = append(out, f(i))
+	}
+	return out
+}
+
+func TestSteadyJudge(t *testing.T) {
+	rule := Steady{
+		WarmUp: 2 * time.Minute, Least: 5 * time.Minute,
+		Goroutines: Growth{Amount: 50, Share: .2}, Files: Growth{Amount: 10, Share: .2}, Resident: Growth{Amount: 30e6, Share: .2},
+	}
+	flat := func(int) [3]float64 { return [3]float64{100, 20, 50} }
+	wave := func(i int) [3]float64 {
+		return [3]float64{100 + float64(i%2)*300, 20 + float64(i%3)*30, 50 + float64(i%2)*200}
+	}
+	warming := func(i int) [3]float64 {
+		if i < 2 {
+			return [3]float64{10, 5, 10}
+		}
+		return flat(i)
+	}
+	leaking := func(i int) [3]float64 { return [3]float64{100 + 10*float64(i), 20 + 2*float64(i), 50 + 10*float64(i)} }
+	goroutines := func(i int) [3]float64 { return [3]float64{100 + 10*float64(i), 20, 50} }
+	falling := func(i int) [3]float64 { return [3]float64{1000 - 10*float64(i), 200 - float64(i), 500 - 10*float64(i)} }
+	large := func(i int) [3]float64 { return [3]float64{10_000 + 100*float64(i), 20, 50} } // 8 minutes: 8 %
+	for _, row := range []struct {
+		name    string
+		samples []Sample
+		grows   []string // what is found to grow
+		judged  int      // quantities that were judged
+	}{
+		{"nothing", nil, nil, 0},
+		{"flat", samples(0, 1, repeated(12, flat)...), nil, 3},
+		{"up and down", samples(0, 1, repeated(60, wave)...), nil, 3},
+		{"warming up", samples(0, 1, repeated(12, warming)...), nil, 3},
+		{"falling", samples(0, 1, repeated(12, falling)...), nil, 3},
+		{"within the share", samples(0, 1, repeated(11, large)...), nil, 3},
+		{"leaks all", samples(0, 1, repeated(12, leaking)...), []string{"goroutines", "open files", "resident bytes"}, 3},
+		{"leaks goroutines", samples(0, 1, repeated(12, goroutines)...), []string{"goroutines"}, 3},
+		{"leaks, but too short", samples(0, 1, repeated(6, leaking)...), nil, 0},
+		{"a restart begins anew", append(samples(0, 1, repeated(8, flat)...), samples(8*time.Minute, 2, repeated(8, func(i int) [3]float64 {
+			return [3]float64{500, 100, 400}
+		})...)...), nil, 6},
+		{"the second leaks", append(samples(0, 1, repeated(8, flat)...), samples(8*time.Minute, 2, repeated(12, goroutines)...)...), []string{"goroutines"}, 6},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var grows []string
+			found := rule.Judge(row.samples)
+			for _, f := range found {
+				if !f.Flat {
+					grows = append(grows, f.What)
+				}
+			}
+			if diff := cmp.Diff(row.grows, grows); diff != "" || len(found) != row.judged {
+				t.Errorf("%d judged, want %d; what grows (-want +got):\n%s\n%v", len(found), row.judged, diff, found)
+			}
+		})
+	}
+}
+
+func TestLineThroughSamples(t *testing.T) {
+	from, to := trend(samples(0, 1, [3]float64{1}, [3]float64{3}, [3]float64{5}), func(s Sample) float64 { return s.Goroutines })
+	if from < .999 || from > 1.001 || to < 4.999 || to > 5.001 {
+		t.Errorf("line from %v to %v, want 1 to 5", from, to)
+	}
+}
