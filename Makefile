@@ -57,7 +57,7 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	exit $$rc
 
 soak: up ## Try for ten minutes to make one of 300,000 requests reach another tenant's pod, then kill around 2,000 oneshot requests, then simulate 10,000 days; SOAK_FLAGS='-soak.seed=2'
-	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 60m -v ./test/soak -run 'TestIsolation|TestOneshots' \
+	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 4h -v ./test/soak -run 'TestIsolation|TestOneshots' \
 	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
 	go test -count=1 -timeout 4h -v ./test/sim -run TestSchedules -sim.schedules=10000
 
