@@ -79,7 +79,8 @@ type story struct {
 	first    bool
 }
 
-func tell(t *testing.T, plot func(*story)) {
+// tell prepares the story, runs it, and then follows the plot.
+func tell(t *testing.T, prepare, plot func(*story)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &story{view: pool.NewView(), registry: prometheus.NewRegistry(), first: true}
 		s.routers = func(time.Time) []heartbeat.Router { return nil }
@@ -88,6 +89,7 @@ func tell(t *testing.T, plot func(*story)) {
 			Event: func(e *skipperpb.Event) { s.events = append(s.events, e) }, Tells: func() bool { return s.first },
 			Registerer: s.registry, Log: zap.NewNop(),
 		})
+		prepare(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
@@ -106,7 +108,7 @@ func pass(d time.Duration) {
 }
 
 func TestPoolThatKeepsItsPodsIsSaidOnce(t *testing.T) {
-	tell(t, func(s *story) {
+	tell(t, func(*story) {}, func(s *story) {
 		s.view.Apply(claimed("echo-b", true))
 		s.view.Apply(claimed("echo-a", true))
 		s.view.Apply(claimed("echo-c", false)) // let go of, as it should be
@@ -143,6 +145,7 @@ func TestGatewaysWithOneNodeIDAreSaidByOneReplica(t *testing.T) {
 			s.routers = func(now time.Time) []heartbeat.Router {
 				return []heartbeat.Router{{ID: "a", IP: "10.0.0.1", Node: "e", Heard: now}, {ID: "b", IP: "10.0.0.2", Node: "e", Heard: now}}
 			}
+		}, func(s *story) {
 			pass(2 * time.Minute)
 			if len(s.events) != want {
 				t.Errorf("%d events where the replica is first: %v, want %d", len(s.events), first, want)
