@@ -85,94 +85,107 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// The whole rotation on a cluster: what the Secret, the pods' ConfigMap and the
-// controllers' Deployment hold after each step.
-func TestRotate(t *testing.T) {
-	t.Parallel()
+// rotationStage has a key that signs, and pods that know its public half.
+func rotationStage(t *testing.T) (g *stage, first string) {
+	t.Helper()
 	private, err := keys.Generate()
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := keys.PublicOf(private)
+	public, err := keys.PublicOf(private)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := keys.Encode([]ed25519.PublicKey{first})
+	text, err := keys.Encode([]ed25519.PublicKey{public})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newStage(t,
+	return newStage(t,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "skipper-system", Name: privateSecret}, Data: map[string][]byte{privateFile: private}},
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: publicMap}, Data: map[string]string{publicFile: string(text)}},
 		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "skipper-system", Name: "skipper-controller", Labels: map[string]string{"app.kubernetes.io/name": "skipper-controller"}}},
-	)
-	step := func(args ...string) rotated {
-		t.Helper()
-		out, err := g.run(t, append([]string{"keys", "rotate", "-o", "json"}, args...)...)
-		if err != nil {
-			t.Fatal(err)
+	), keys.Fingerprint(public)
+}
+
+// step runs the command once.
+func (g *stage) step(t *testing.T, args ...string) rotated {
+	t.Helper()
+	out, err := g.run(t, append([]string{"keys", "rotate", "-o", "json"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r rotated
+	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &r); err != nil { // a remark may stand before
+		t.Fatal(err)
+	}
+	if strings.Contains(out, "PRIVATE") {
+		t.Error("a key was printed")
+	}
+	return r
+}
+
+// published counts the public keys that pods have.
+func (g *stage) published(t *testing.T) int {
+	t.Helper()
+	m, err := g.kube.CoreV1().ConfigMaps("prod").Get(t.Context(), publicMap, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := token.ParsePublicKeys([]byte(m.Data[publicFile]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// The whole rotation on a cluster: what the Secret, the pods' ConfigMap and the
+// controllers' Deployment hold after each step.
+func TestRotate(t *testing.T) {
+	t.Parallel()
+	g, first := rotationStage(t)
+	for _, row := range []struct {
+		name      string
+		before    func()
+		args      []string
+		want      keys.Step
+		done      bool
+		published int
+		signs     bool // the first key does, when the step begins
+	}{
+		{"said", nil, nil, keys.Prepare, false, 1, true},
+		{"prepared", nil, []string{"--apply"}, keys.Prepare, true, 1, true},
+		{"published", nil, []string{"--apply"}, keys.Publish, true, 2, true},
+		{"too soon", nil, []string{"--apply"}, keys.WaitForPods, false, 2, true},
+		{"switched", func() { g.rewind(t, publishedAt, time.Hour) }, []string{"--apply"}, keys.Switch, true, 2, true},
+		{"controllers are of before", nil, nil, keys.Restart, false, 2, false},
+		{"controllers are new", func() { g.replaceController(t) }, []string{"--apply"}, keys.WaitForTokens, false, 2, false},
+		{"retired", nil, []string{"--apply", "--retire-after", "0s"}, keys.Retire, true, 1, false},
+		{"over", nil, nil, keys.Prepare, false, 1, false},
+	} {
+		if row.before != nil {
+			row.before()
 		}
-		out = out[strings.Index(out, "{"):] // a remark may stand before
-		var r rotated
-		if err := json.Unmarshal([]byte(out), &r); err != nil {
-			t.Fatal(err)
+		if r := g.step(t, row.args...); r.Step != row.want || r.Done != row.done || g.published(t) != row.published || (r.Current == first) != row.signs {
+			t.Fatalf("%s: %+v, pods have %d keys; want %+v", row.name, r, g.published(t), row)
 		}
-		if strings.Contains(out, "PRIVATE") {
-			t.Error("a key was printed")
-		}
-		return r
-	}
-	have := func() int {
-		m, err := g.kube.CoreV1().ConfigMaps("prod").Get(t.Context(), publicMap, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all, err := token.ParsePublicKeys([]byte(m.Data[publicFile]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
-	if r := step(); r.Step != keys.Prepare || r.Done || have() != 1 {
-		t.Fatalf("without --apply: %+v", r)
-	}
-	if r := step("--apply"); r.Step != keys.Prepare || !r.Done {
-		t.Fatalf("%+v", r)
-	}
-	if r := step("--apply"); r.Step != keys.Publish || have() != 2 {
-		t.Fatalf("%+v, pods have %d keys", r, have())
-	}
-	if r := step("--apply"); r.Step != keys.WaitForPods || r.Done {
-		t.Fatalf("%+v", r)
-	}
-	g.rewind(t, publishedAt, time.Hour)
-	if r := step("--apply"); r.Step != keys.Switch || r.Current != keys.Fingerprint(first) || r.Next == "" {
-		t.Fatalf("%+v", r)
 	}
 	d, err := g.kube.AppsV1().Deployments("skipper-system").Get(t.Context(), "skipper-controller", metav1.GetOptions{})
 	if err != nil || d.Spec.Template.Annotations[restartedAt] == "" {
 		t.Errorf("controllers were not restarted: %v", err)
 	}
-	// The controller's pod of the stage is as old as can be: it stands for one that did not restart.
-	if r := step(); r.Step != keys.Restart || r.Current == keys.Fingerprint(first) || r.Next != "" {
-		t.Fatalf("%+v", r)
-	}
-	if err := g.kube.CoreV1().Pods("skipper-system").Delete(t.Context(), "controller-a", metav1.DeleteOptions{}); err != nil {
+}
+
+// replaceController does what a Deployment that is restarted does.
+func (g *stage) replaceController(t *testing.T) {
+	t.Helper()
+	pods := g.kube.CoreV1().Pods("skipper-system")
+	if err := pods.Delete(t.Context(), "controller-a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	restarted := controllerPod("controller-c", "10.0.0.5")
 	restarted.CreationTimestamp = metav1.NewTime(clock)
-	if _, err := g.kube.CoreV1().Pods("skipper-system").Create(t.Context(), restarted, metav1.CreateOptions{}); err != nil {
+	if _, err := pods.Create(t.Context(), restarted, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
-	}
-	if r := step("--apply"); r.Step != keys.WaitForTokens {
-		t.Fatalf("%+v", r)
-	}
-	if r := step("--apply", "--retire-after", "0s"); r.Step != keys.Retire || have() != 1 {
-		t.Fatalf("%+v, pods have %d keys", r, have())
-	}
-	if r := step(); r.Step != keys.Prepare {
-		t.Fatalf("%+v", r)
 	}
 }
 
