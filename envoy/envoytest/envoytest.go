@@ -114,11 +114,11 @@ func Launch(t testing.TB, b *bootstrapv3.Bootstrap) *Envoy {
 }
 
 // LaunchProgram is Launch for another program than the one that Find returns,
-// such as an older Envoy.
-func LaunchProgram(t testing.TB, program string, b *bootstrapv3.Bootstrap) *Envoy {
+// such as an older Envoy, and with more arguments.
+func LaunchProgram(t testing.TB, program string, b *bootstrapv3.Bootstrap, args ...string) *Envoy {
 	t.Helper()
 	e := &Envoy{admin: adminClient(b), out: &buffer{}, ended: make(chan struct{})}
-	e.cmd = command(t, program, write(t, b), "--disable-hot-restart", "--concurrency", "2")
+	e.cmd = command(t, program, write(t, b), append([]string{"--disable-hot-restart", "--concurrency", "2"}, args...)...)
 	e.cmd.Stdout, e.cmd.Stderr = e.out, e.out
 	if err := e.cmd.Start(); err != nil {
 		t.Fatalf("start Envoy: %v", err)
