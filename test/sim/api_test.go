@@ -199,7 +199,7 @@ func (c podClient) Delete(ctx context.Context, name string, o metav1.DeleteOptio
 	if !ok {
 		return notFound(name)
 	}
-	if o.Preconditions != nil && *o.Preconditions.UID != p.UID && !w.broken.byName {
+	if o.Preconditions != nil && *o.Preconditions.UID != p.UID {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, errors.New("uid differs"))
 	}
 	w.judgeDeleteLocked(c.r, p)

@@ -17,27 +17,16 @@ import (
 // controllers break. The zero value breaks none.
 type broken struct {
 	noTests        bool // claims are not compare-and-set
-	byName         bool // deletions are not bound to a UID
 	unprotected    bool // a controller that has just started believes to know everything
 	ringless       bool // every replica believes to be responsible
-	anyVictim      bool // instances to drain are chosen by chance
 	cuts           bool // scaling down deletes at once
 	impatient      bool // a function, and a oneshot's pod, counts as unused after 2 s
 	flips          bool // a new configuration is in force at once
 	countsDraining bool // draining instances count
-	forgetsLost    bool // an Envoy that is lost has nothing in progress
 	stuckSoon      bool // an instance is stuck after a fraction of a second
 	noAck          bool // a drain does not wait until everybody has heard of it
-	oldReports     bool // nor for reports that are younger than that
 	noOverlay      bool // what was written is forgotten when an old object is shown
 	blindNet       bool // the net below oneshots does not ask what is in progress
-}
-
-func (b broken) expiry() time.Duration {
-	if b.forgetsLost {
-		return 2 * time.Second
-	}
-	return drainTimeout
 }
 
 func (b broken) assignTimeout() time.Duration {
@@ -55,14 +44,8 @@ func (b broken) agreement() time.Duration {
 }
 
 func (b broken) witnesses(w retire.Witnesses) retire.Witnesses {
-	real := w
 	if b.noAck {
 		w.Acknowledged = func(string) (time.Time, bool) { return time.Now().Add(-time.Hour), true }
-	}
-	if b.oldReports {
-		w.InFlightSince = func(uid string, _ time.Time) (int, bool, time.Time) {
-			return real.InFlightSince(uid, time.Now().Add(-time.Hour))
-		}
 	}
 	return w
 }
@@ -121,18 +104,14 @@ var variants = []struct {
 	rules []string
 }{
 	{"claims without tests", broken{noTests: true}, []string{"3"}},
-	{"deletion by name", broken{byName: true}, []string{"8", "5"}},
 	{"no protection after a start", broken{unprotected: true}, []string{"5", "7"}},
 	{"replicas ignore the ring", broken{ringless: true}, []string{"7"}},
-	{"victims by chance", broken{anyVictim: true}, []string{"7"}},
 	{"scaling down cuts", broken{cuts: true}, []string{"5", "8"}},
 	{"unused after 2 s", broken{impatient: true}, []string{"2", "5", "7"}},
 	{"configuration flips", broken{flips: true}, []string{"config"}},
 	{"draining counts", broken{countsDraining: true}, []string{"settle", "7"}},
-	{"lost Envoy forgotten", broken{forgetsLost: true}, []string{"5"}},
 	{"stuck at once", broken{stuckSoon: true}, []string{"8", "5"}},
 	{"drain without acknowledgement", broken{noAck: true}, []string{"5"}},
-	{"drain by old reports", broken{oldReports: true}, []string{"5"}},
 	{"writes forgotten", broken{noOverlay: true}, []string{"7", "3", "8"}},
 	{"net asks nobody", broken{blindNet: true}, []string{"5", "2"}},
 }

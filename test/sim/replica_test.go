@@ -93,7 +93,7 @@ func (r *replica) build() {
 	r.beats = heartbeat.NewStore(heartbeatTimeout, heartbeat.DefaultLimits())
 	r.addresses = inflight.NewAddresses(shards)
 	r.loads = inflight.New(inflight.Config{
-		Pods: r.view, Addresses: r.addresses, Heartbeats: r.beats, Expiry: r.w.broken.expiry(),
+		Pods: r.view, Addresses: r.addresses, Heartbeats: r.beats, Expiry: drainTimeout,
 		Protected: r.policy.Protected, Registerer: reg, Log: log,
 	})
 	r.ring = ring.NewMembers(time.Second)
@@ -475,13 +475,9 @@ type retirer struct{ r *replica }
 
 func (t retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 	w := t.r.w
-	switch {
-	case w.broken.cuts:
+	if w.broken.cuts {
 		t.r.retirer.DeleteSoon(p, reason)
 		return nil
-	case w.broken.anyVictim:
-		all := t.r.view.Instances(p.Key)
-		p = all[w.luck("victim", t.r.ip)%uint64(len(all))]
 	}
 	w.mu.Lock()
 	w.oracle.reasons[p.UID+t.r.ip] = reason
