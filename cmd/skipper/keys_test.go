@@ -34,9 +34,9 @@ func publicPEM(t *testing.T, n byte) string {
 	return string(text)
 }
 
-func publicKeys(t *testing.T, n byte) *corev1.ConfigMap {
+func publicKeys(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: publicMap}, Data: map[string]string{publicFile: publicPEM(t, n)}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: publicMap}, Data: map[string]string{publicFile: publicPEM(t, 1)}}
 }
 
 func TestVerify(t *testing.T) {
@@ -50,11 +50,7 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "public.pem")
-	if err := os.WriteFile(file, []byte(publicPEM(t, 2)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	g := newStage(t, publicKeys(t, 1))
+	g := newStage(t, publicKeys(t))
 	out, err := g.runWith(t, good+"\n", "token", "verify", "--pod", "echo-1", "--uid", "uid-1", "--function", header)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +61,7 @@ func TestVerify(t *testing.T) {
 	}
 	for name, args := range map[string][]string{
 		"expired": {old}, "another pod": {good, "--pod", "echo-2"}, "another UID": {good, "--uid", "x"}, "another function": {good, "--function", header + " "},
-		"another key": {good, "--public-key-file", file}, "no token": {"x"}, "changed": {good[:len(good)-3] + "AAA"},
+		"another key": {good, "--public-key-file", keyFile(t, 2)}, "no token": {"x"}, "changed": {good[:len(good)-3] + "AAA"},
 	} {
 		if _, err := g.run(t, append([]string{"token", "verify"}, args...)...); !errors.Is(err, errNotGenuine) {
 			t.Errorf("%s: error is %v", name, err)
@@ -76,13 +72,29 @@ func TestVerify(t *testing.T) {
 			t.Errorf("%v: error is %v", args, err)
 		}
 	}
-	g.open = func(connect.Options) (*connect.Cluster, error) { return nil, errors.New("there is no cluster") }
-	if err := os.WriteFile(file, []byte(publicPEM(t, 1)), 0o600); err != nil {
+}
+
+func TestVerifyWithAFileNeedsNoCluster(t *testing.T) {
+	t.Parallel()
+	text, err := token.Sign(signer(1), token.NewClaims(clock, "acme", "echo-1", "uid-1", "{}"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.run(t, "token", "verify", good, "--public-key-file", file); err != nil {
-		t.Errorf("a file needs no cluster: %v", err)
+	g := newStage(t)
+	g.open = func(connect.Options) (*connect.Cluster, error) { return nil, errors.New("there is no cluster") }
+	if _, err := g.run(t, "token", "verify", text, "--public-key-file", keyFile(t, 1)); err != nil {
+		t.Error(err)
 	}
+}
+
+// keyFile has the public half of a signer.
+func keyFile(t *testing.T, n byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "public.pem")
+	if err := os.WriteFile(file, []byte(publicPEM(t, n)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // rotationStage has a key that signs, and pods that know its public half.

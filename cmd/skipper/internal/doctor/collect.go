@@ -103,7 +103,7 @@ func (x *collector) replica(ctx context.Context, p connect.Replica, whole bool) 
 // given asks the one controller that the operator named; others are known from it.
 func (x *collector) given(ctx context.Context) {
 	r := Replica{Pod: "at " + x.Options.Controller, Ready: true}
-	client, err := x.Cluster.Controller(ctx)
+	client, err := x.Controller(ctx)
 	if err == nil {
 		err = x.ask(ctx, &r, client, true)
 	}

@@ -38,8 +38,17 @@ type check struct {
 
 func checks() []check {
 	return []check{
-		{"access", checkAccess}, {"metrics", checkMetrics}, {"pool", checkPools}, {"certificate", checkCertificates}, {"replica", checkReplicas},
-		{"ring", checkRing}, {"clock", checkClocks}, {"envoy", checkEnvoys}, {"extproc", checkExtprocs}, {"lease", checkLeases}, {"event", checkEvents},
+		{"access", checkAccess},
+		{"metrics", checkMetrics},
+		{"pool", checkPools},
+		{"certificate", checkCertificates},
+		{"replica", checkReplicas},
+		{"ring", checkRing},
+		{"clock", checkClocks},
+		{"envoy", checkEnvoys},
+		{"extproc", checkExtprocs},
+		{"lease", checkLeases},
+		{"event", checkEvents},
 	}
 }
 

@@ -3,6 +3,7 @@ package keys
 import (
 	"bytes"
 	"crypto/ed25519"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,48 +48,62 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// model is a cluster on which a rotation is carried out: what is written, and
+// what pods and controllers have taken over of it.
+type model struct {
+	Facts
+	clock        time.Time
+	inPods       published
+	inController ed25519.PublicKey
+}
+
+func (m *model) carryOut(p Plan) {
+	switch p.Step {
+	case Prepare:
+		m.Next, m.PublishedAt = key(2), m.clock
+	case Publish, Retire:
+		m.PublishedAt = m.clock
+		for _, ns := range []string{"x", "y"} { // one namespace at a time: the command may be cut off
+			if want := Wanted(m.Facts, m.Published[ns], p.Step); len(want) != len(m.Published[ns]) {
+				m.Published[ns] = want
+				return
+			}
+		}
+	case WaitForPods, WaitForTokens:
+		m.clock = *p.Until
+		m.inPods = published{"x": m.Published["x"], "y": m.Published["y"]}
+	case Switch:
+		m.Current, m.Next, m.SigningSince = m.Next, nil, m.clock
+	case Restart:
+		m.inController, m.Controllers = m.Current, []time.Time{m.clock}
+	}
+}
+
 // A rotation carried out step by step, whatever is left in between: at no time
 // can a controller sign with a key that a pod does not know.
 func TestRotationNeverSignsWithAnUnknownKey(t *testing.T) {
 	t.Parallel()
-	at, clock := map[Step]int{}, now
-	f := Facts{Current: key(1), Published: published{"x": {key(1)}, "y": {key(1)}}, Controllers: []time.Time{now.Add(-time.Hour)}}
-	inPods, inController := published{"x": {key(1)}, "y": {key(1)}}, key(1)
-	for range 20 {
-		p := Next(f, clock, token.Lifetime)
-		at[p.Step]++
-		switch p.Step {
-		case Prepare:
-			if at[Prepare] == 2 {
-				if len(f.Published["x"]) != 1 || !f.Current.Equal(key(2)) || at[Switch] != 1 || at[Retire] == 0 {
-					t.Fatalf("it ends with %+v", f)
-				}
-				return
-			}
-			f.Next, f.PublishedAt = key(2), clock
-		case Publish, Retire:
-			for _, ns := range []string{"x", "y"} { // one namespace at a time: the command may be cut off
-				if want := Wanted(f, f.Published[ns], p.Step); len(want) != len(f.Published[ns]) {
-					f.Published[ns] = want
-					break
-				}
-			}
-			f.PublishedAt = clock
-		case WaitForPods, WaitForTokens:
-			clock = *p.Until
-			inPods = published{"x": f.Published["x"], "y": f.Published["y"]}
-		case Switch:
-			f.Current, f.Next, f.SigningSince = f.Next, nil, clock
-		case Restart:
-			inController, f.Controllers = f.Current, []time.Time{clock}
+	m := &model{
+		Facts: Facts{Current: key(1), Published: published{"x": {key(1)}, "y": {key(1)}}, Controllers: []time.Time{now.Add(-time.Hour)}},
+		clock: now, inPods: published{"x": {key(1)}, "y": {key(1)}}, inController: key(1),
+	}
+	var steps []string
+	for len(steps) < 20 {
+		p := Next(m.Facts, m.clock, token.Lifetime)
+		if steps = append(steps, string(p.Step)); p.Step == Prepare && len(steps) > 1 {
+			break
 		}
-		for ns, have := range inPods {
-			if !contains(have, inController) {
+		m.carryOut(p)
+		for ns, have := range m.inPods {
+			if !contains(have, m.inController) {
 				t.Fatalf("after %s: pods in %s do not know the key that signs", p.Step, ns)
 			}
 		}
 	}
-	t.Errorf("it does not end: %v", at)
+	const want = "prepare publish publish wait-for-pods switch restart wait-for-tokens retire retire prepare"
+	if got := strings.Join(steps, " "); got != want || !m.Current.Equal(key(2)) || len(m.Published["x"]) != 1 {
+		t.Errorf("steps %s, want %s; it ends with %+v", got, want, m.Facts)
+	}
 }
 
 func TestGeneratedKeysAreRead(t *testing.T) {
