@@ -161,10 +161,11 @@ func (c *call) transport(l *clientConns) (http.RoundTripper, func()) {
 		t := &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return l.dial(ctx, addr) }}
 		return t, t.CloseIdleConnections
 	}
+	//nolint:staticcheck // it is known to speak extended CONNECT without TLS
 	t := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, _, addr string, _ *tls.Config) (net.Conn, error) {
 		return l.dial(ctx, addr)
 	}}
-	return t, t.CloseIdleConnections
+	return t, t.CloseIdleConnections //nolint:staticcheck // as above
 }
 
 func (c *call) request(ctx context.Context, body io.Reader) *http.Request {

@@ -318,9 +318,6 @@ func (m metrics) count(name string) int { return int(math.Round(m["skipper_extpr
 // tally is how many streams ended, and how.
 type tally struct{ over, lost, turned int }
 
-func (a tally) plus(b tally) tally {
-	return tally{a.over + b.over, a.lost + b.lost, a.turned + b.turned}
-}
 func (a tally) minus(b tally) tally {
 	return tally{a.over - b.over, a.lost - b.lost, a.turned - b.turned}
 }
