@@ -10,12 +10,12 @@ import (
 	"strconv"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
 )
 
 // PortForwarder forwards ports through the API server. Safe for concurrent use.
@@ -35,7 +35,7 @@ func (f *PortForwarder) Forward(ctx context.Context, namespace, pod string, port
 	// The forwarder would log what connections end by, which whoever uses them says.
 	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	ready := make(chan struct{})
-	forward, err := portforward.NewOnAddressesWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(int(port))}, ready, io.Discard, io.Discard)
+	forward, err := portforward.NewOnAddressesForStreamingWithContext(ctx, dialer, []string{"127.0.0.1"}, []string{"0:" + strconv.Itoa(int(port))}, ready, io.Discard, io.Discard)
 	if err != nil {
 		stop()
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s: %w", port, namespace, pod, err)
@@ -67,12 +67,12 @@ func (f *PortForwarder) dialer(target *url.URL) (httpstream.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	old := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, target)
-	websocket, err := portforward.NewSPDYOverWebsocketDialer(target, f.config)
+	old := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, target)
+	websocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(target, f.config)
 	if err != nil {
 		return nil, err
 	}
-	return portforward.NewFallbackDialer(websocket, old, func(err error) bool {
+	return portforward.NewFallbackDialerForStreaming(websocket, old, func(err error) bool {
 		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}), nil
 }
