@@ -64,7 +64,10 @@ func serve(t *testing.T, state State) *httptest.Server {
 	mux := http.NewServeMux()
 	New(state).Register(mux)
 	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		s.CloseClientConnections() // streams end by themselves only when their pages do
+		s.Close()
+	})
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return s
 }

@@ -48,6 +48,7 @@ func newCommand() *cobra.Command {
 		s.verb("manifests", "Write the Kustomize folders from the chart, and the chart's generated parts", s.manifests, nil),
 		s.verb("status", "Say how each component of the node is", s.status, nil),
 		s.verb("kubeconfig", "Print the path of the node's kubeconfig", s.kubeconfig, nil),
+		s.verb("browser", "Install the headless browser that the web interface is tested in", browser, nil),
 		s.verb("envoy", "Print the path of the Envoy program, fetching it if needed", s.envoy, s.envoyFlags),
 	)
 	return root

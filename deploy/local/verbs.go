@@ -182,6 +182,18 @@ func (s *settings) build(ctx context.Context) error {
 	return err
 }
 
+// browser installs what only tests of the web interface need.
+func browser(ctx context.Context) error {
+	missing := preflight.MissingPackages(ctx, []string{"chromium-headless-shell"})
+	if len(missing) == 0 {
+		return nil
+	}
+	if os.Getuid() != 0 || !preflight.HasApt() {
+		return fmt.Errorf("%v is not installed, and only root can install it, with apt-get: do that first", missing)
+	}
+	return preflight.Install(ctx, missing)
+}
+
 func (s *settings) status(ctx context.Context) error {
 	t, err := s.nodeTools()
 	if err != nil {
