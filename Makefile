@@ -40,8 +40,8 @@ test: local-tool ## Run all tests: unit and pipeline with the race detector, the
 	@$(MAKE) --no-print-directory test-e2e
 
 test-unit: local-tool ## Run unit and pipeline tests (race detector on, long models without it; the real Envoy checks its configuration)
-	SKIPPER_ENVOY="$$($(LOCAL) envoy)" go test -race -shuffle=on $(GO_PACKAGES)
-	go test $(LONG_PACKAGES)
+	SKIPPER_ENVOY="$$($(LOCAL) envoy)" go test -race -shuffle=on -timeout 30m $(GO_PACKAGES)
+	go test -timeout 30m $(LONG_PACKAGES)
 	cd deploy/monitoring && go test ./...
 	cd deploy/local && go test -shuffle=on ./...
 
