@@ -73,6 +73,8 @@ own containers and ends after them. */}}
     valueFrom: {fieldRef: {fieldPath: status.podIP}}
   - name: SKIPPER_ENVOY_NODE_ID
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
+  - name: SKIPPER_ZONE # empty before Kubernetes 1.35, and on nodes without a zone
+    valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}
   {{- include "skipper.tlsEnv" .root | nindent 2 }}
   - {name: SKIPPER_LIFECYCLE_PORT, value: "8082"}
   - {name: SKIPPER_HOLD_TIMEOUT, value: {{ .root.Values.gateway.holdTimeout }}}

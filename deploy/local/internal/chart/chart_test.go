@@ -58,7 +58,7 @@ gateway:
   holdTimeout: 10s
   service: {type: LoadBalancer, port: 8000, nodePort: 31000, annotations: {lb: internal}}
   envoy: {concurrency: 4, logLevel: info, env: {SKIPPER_TRUSTED_HOPS: 1}}
-  extproc: {env: {SKIPPER_ZONE: z1}}
+  extproc: {env: {SKIPPER_LOG_LEVEL: warn}}
   nodeSelector: {disk: slow}
   priorityClassName: high
   podAnnotations: {note: there}
