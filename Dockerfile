@@ -9,15 +9,19 @@ RUN go mod download
 COPY . .
 ENV CGO_ENABLED=0
 RUN for c in controller extproc echo skipper; do go build -trimpath -ldflags="-s -w" -o /out/$c ./cmd/$c; done
+# Each image says what is in it.
+RUN cd deploy/local && for c in controller extproc echo skipper; do go run ./sbom /out/$c > /out/$c.cdx.json; done
 
 # Static binaries need no operating system; user and group 65532 own nothing.
 FROM scratch AS controller
 COPY --from=build /out/controller /controller
+COPY --from=build /out/controller.cdx.json /sbom.cdx.json
 USER 65532:65532
 ENTRYPOINT ["/controller"]
 
 FROM scratch AS extproc
 COPY --from=build /out/extproc /extproc
+COPY --from=build /out/extproc.cdx.json /sbom.cdx.json
 USER 65532:65532
 ENTRYPOINT ["/extproc"]
 
@@ -29,11 +33,13 @@ ENTRYPOINT ["/usr/local/bin/envoy"]
 
 FROM scratch AS echo
 COPY --from=build /out/echo /echo
+COPY --from=build /out/echo.cdx.json /sbom.cdx.json
 USER 65532:65532
 ENTRYPOINT ["/echo"]
 
 # The operator's command, which also prepares gateways and keys in the cluster.
 FROM scratch AS cli
 COPY --from=build /out/skipper /skipper
+COPY --from=build /out/skipper.cdx.json /sbom.cdx.json
 USER 65532:65532
 ENTRYPOINT ["/skipper"]

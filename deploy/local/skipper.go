@@ -13,6 +13,7 @@ import (
 	"skipper/deploy/local/internal/cluster"
 	"skipper/deploy/local/internal/deploy"
 	"skipper/deploy/local/internal/image"
+	"skipper/deploy/local/internal/sbom"
 )
 
 // imagePrefix stands before the names of Skipper's images in the manifests.
@@ -175,12 +176,36 @@ func (t *tools) imageSpecs(ctx context.Context, own build.Binaries) ([]image.Spe
 	files["/usr/local/bin/envoy"] = envoy
 	specs := []image.Spec{{Name: imagePrefix + "envoy", Files: files, Entrypoint: []string{"/usr/local/bin/envoy"}}}
 	for _, c := range ownCommands() {
-		if path, ok := own[c]; ok {
-			program := "/" + c
-			specs = append(specs, image.Spec{Name: imageName(c), Files: map[string]string{program: path}, Entrypoint: []string{program}})
+		path, ok := own[c]
+		if !ok {
+			continue
 		}
+		list, err := writeSBOM(path)
+		if err != nil {
+			return nil, err
+		}
+		program := "/" + c
+		specs = append(specs, image.Spec{
+			Name: imageName(c), Files: map[string]string{program: path, sbomFile: list}, Entrypoint: []string{program},
+		})
 	}
 	return specs, nil
+}
+
+// sbomFile is where an image says what is in it.
+const sbomFile = "/sbom.cdx.json"
+
+// writeSBOM writes beside a program what it is made of, and returns that file.
+func writeSBOM(program string) (string, error) {
+	text, err := sbom.Of(program)
+	if err != nil {
+		return "", err
+	}
+	file := program + ".cdx.json"
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return "", fmt.Errorf("write what is in an image: %w", err)
+	}
+	return file, nil
 }
 
 // deployPath is a path below the project's folder deploy.
