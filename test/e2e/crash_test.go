@@ -46,20 +46,25 @@ func crashScalingUp(t *testing.T, s *stage) {
 	load.stop(t)
 }
 
-// One of two instances has been told to drain when the controller dies. What runs on it ends well, and then it goes.
+// One of two instances has been told to drain, because callers want one only from now on, when the controller dies. What
+// runs on it ends well, and then it goes.
 func crashDraining(t *testing.T, s *stage) {
 	p := s.newPool(t, 3)
 	f := p.function("a")
 	f.Scale = &skipperpb.Scale{MinInstances: 2, MaxInstances: 2}
 	mustEcho(t, p.get(t.Context(), f, "/"))
-	p.waitServing(t, f, 2)
+	p.waitSpread(t, f, 2)
 	fewer := p.function("a")
 	fewer.Scale = &skipperpb.Scale{MinInstances: 1, MaxInstances: 1}
 	long := make(chan []answer, 1)
 	tr := s.gate.catch(true, p.drains())
-	go func() { long <- atOnce(6, func(int) answer { return p.get(t.Context(), fewer, "/slow?for=40s") }) }()
+	go func() { long <- atOnce(6, func(int) answer { return p.get(t.Context(), f, "/slow?for=40s") }) }()
 	load := startCrowd(t, p, fewer, 2, "/slow?for=300ms")
-	s.killCaught(t, tr)
+	at := s.caught(t, tr)
+	if len(long) > 0 {
+		t.Error("the long requests ended before the drain began: the test shows nothing")
+	}
+	s.kill(t, at)
 	if n := distinct(podsOf(t, <-long)); n != 2 {
 		t.Errorf("long requests had %d pods, want 2: the test shows nothing", n)
 	}
@@ -141,17 +146,38 @@ func after(n int, fits func(*http.Request, []byte) bool) func(*http.Request, []b
 	}
 }
 
+// waitSpread waits until requests at once are served by so many pods.
+func (p *pool) waitSpread(t *testing.T, f *skipperpb.Function, pods int) {
+	t.Helper()
+	eventually(t, fmt.Sprint("answers of ", pods, " pods"), func() (bool, string) {
+		n := distinct(podsOf(t, atOnce(2*pods, func(int) answer { return p.get(t.Context(), f, "/slow?for=300ms") })))
+		return n == pods, fmt.Sprint(n)
+	})
+}
+
 // killCaught kills the controller in the trap, and waits until it runs again.
 func (s *stage) killCaught(t *testing.T, tr *trap) {
 	t.Helper()
+	s.kill(t, s.caught(t, tr))
+}
+
+// caught waits for the address of the controller in the trap.
+func (s *stage) caught(t *testing.T, tr *trap) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	var ip string
 	select {
-	case ip = <-tr.from:
+	case ip := <-tr.from:
+		return ip
 	case <-ctx.Done():
 		t.Fatalf("no controller asked for it: %v", ctx.Err())
+		return ""
 	}
+}
+
+// kill ends the controller at the address as kill -9 does, and waits until it runs again.
+func (s *stage) kill(t *testing.T, ip string) {
+	t.Helper()
 	pod := s.controllerAt(t, ip)
 	before := pod.Status.ContainerStatuses[0].RestartCount
 	processOf(t, pod, "controller").kill(t)

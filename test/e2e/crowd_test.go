@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	skipperpb "skipper/proto"
 )
 
@@ -94,4 +96,54 @@ func during(t *testing.T, d time.Duration, look func()) {
 			t.Fatal(t.Context().Err())
 		}
 	}
+}
+
+// waitServed asks until the function answers; a refusal meanwhile has a reason.
+func (p *pool) waitServed(t *testing.T, f *skipperpb.Function) {
+	t.Helper()
+	eventually(t, "an answer for "+f.GetTenant(), func() (bool, string) {
+		a := p.get(t.Context(), f, "/")
+		if a.status != http.StatusOK && a.reason() == "" {
+			t.Errorf("neither an answer nor a reason: %s", a)
+		}
+		return a.status == http.StatusOK, a.String()
+	})
+}
+
+// kept are warm functions of tenants "0", "1", ... each under light load from its first answer on, so that none falls
+// silent while a slow node starts pods for the others.
+type kept struct {
+	pods  map[string]types.UID
+	loads map[string]*load
+}
+
+func (p *pool) keepWarm(t *testing.T, tenants int) kept {
+	t.Helper()
+	k := kept{map[string]types.UID{}, map[string]*load{}}
+	for i := range tenants {
+		name := fmt.Sprint(i)
+		p.waitServed(t, p.function(name))
+		k.pods[name] = mustEcho(t, p.get(t.Context(), p.function(name), "/")).PodUID
+		k.loads[name] = startLoad(t, p, map[string]types.UID{name: k.pods[name]}, loadPause)
+	}
+	p.waitFull(t)
+	return k
+}
+
+// stop ends the load of a tenant, and fails the test for each request that its pod did not serve.
+func (k kept) stop(t *testing.T, tenant string) {
+	t.Helper()
+	for _, problem := range k.loads[tenant].stop() {
+		t.Error(problem)
+	}
+}
+
+// stopAll ends all loads; it tells how many requests there were.
+func (k kept) stopAll(t *testing.T) (requests int) {
+	t.Helper()
+	for tenant, l := range k.loads {
+		k.stop(t, tenant)
+		requests += l.count()
+	}
+	return requests
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	skipperpb "skipper/proto"
 	"skipper/test/hollow"
@@ -22,14 +21,10 @@ const frozenPatience = 4 * time.Minute
 // streams and neither scales nor deletes, while warm functions are served. When the watches move again, so does all
 // else. Red: nobody notices, something is deleted on old knowledge, or the streams stay.
 func frozenStage(t *testing.T) {
-	settings := stageSettings()
-	settings["SKIPPER_HEARTBEAT_TIMEOUT"] = "10s"
-	s := newStage(t, 1, settings)
+	const idle, released = "2", "3"
+	s := newStage(t, 1, stageSettings())
 	p := s.newPool(t, 5)
-	warm := p.warmUp(t, 4)
-	steady, idle, released := map[string]types.UID{"0": warm["0"], "1": warm["1"]}, "2", "3"
-	l := startLoad(t, p, steady, loadPause)
-	used := startLoad(t, p, map[string]types.UID{idle: warm[idle], released: warm[released]}, loadPause)
+	warm := p.keepWarm(t, 4)
 	begun := time.Now()
 	s.gate.set(frozen)
 	s.waitMetric(t, frozenPatience, "skipper_controller_informer_frozen", "", 1)
@@ -39,10 +34,11 @@ func frozenStage(t *testing.T) {
 	}
 	t.Logf("noticed after %s, streams closed after %s", noticed.Round(time.Second), time.Since(begun).Round(time.Second))
 	s.wantLogged(t, "watch of function pods is frozen")
-	problems := used.stop() // one is idle from now on, and the other is given back
+	warm.stop(t, idle)
+	warm.stop(t, released)
 	p.releaseOne(t, p.function(released))
-	during(t, 20*time.Second, func() {
-		for tenant, uid := range warm {
+	during(t, 25*time.Second, func() { // longer than the heartbeat timeout
+		for tenant, uid := range warm.pods {
 			if e, _ := p.pods.entry(uid); e.gone || e.pod.DeletionTimestamp != nil {
 				t.Fatalf("the pod of tenant %s was deleted on frozen knowledge:%s", tenant, p.pods)
 			}
@@ -51,14 +47,11 @@ func frozenStage(t *testing.T) {
 	s.gate.set(open)
 	back := time.Now()
 	s.waitMetric(t, patience, "skipper_controller_informer_frozen", "", 0)
-	p.waitAnswer(t, "cold", "")
+	p.waitServed(t, p.function("cold"))
 	t.Logf("a first request is served %s after the watch moves again", time.Since(back).Round(time.Second))
-	p.waitGone(t, warm[idle])
-	p.waitGone(t, warm[released])
-	for _, problem := range append(l.stop(), problems...) {
-		t.Error(problem)
-	}
-	t.Logf("all is done that had to wait %s after it; %d warm requests", time.Since(back).Round(time.Second), l.count()+used.count())
+	p.waitGone(t, warm.pods[idle])
+	p.waitGone(t, warm.pods[released])
+	t.Logf("all is done that had to wait %s after it; %d warm requests", time.Since(back).Round(time.Second), warm.stopAll(t))
 }
 
 // releaseOne gives the function's instance back, as an operator can.

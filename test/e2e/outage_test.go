@@ -46,13 +46,12 @@ func stageSettings() map[string]string {
 func outageStage(t *testing.T) {
 	s := newStage(t, 2, stageSettings())
 	p := s.newPool(t, 8)
-	warm := p.warmUp(t, 3)
+	warm := p.keepWarm(t, 3)
 	growing := p.function("growing")
 	growing.Scale = &skipperpb.Scale{MaxInstances: 5, TargetInFlightRequests: 5}
 	first := startCrowd(t, p, growing, 2, "/slow?for=500ms")
 	p.waitServing(t, growing, 1)
 	p.waitFull(t)
-	l := startLoad(t, p, warm, loadPause)
 	mustEcho(t, p.get(t.Context(), p.function("silent"), "/"))
 	many := s.inOutage(t, p, growing)
 	back := time.Now()
@@ -60,15 +59,12 @@ func outageStage(t *testing.T) {
 	many.stop(t)
 	first.stop(t)
 	left := map[string]int{}
-	for tenant, uid := range warm {
+	for tenant, uid := range warm.pods {
 		p.wantSteady(t, tenant, uid)
 		left[p.tenant(tenant)] = 1
 	}
 	p.waitLeft(t, left)
-	for _, problem := range l.stop() {
-		t.Error(problem)
-	}
-	t.Logf("%d warm requests", l.count())
+	t.Logf("%d warm requests", warm.stopAll(t))
 	for _, pod := range s.systemPods(t, controllerName) {
 		if n := pod.Status.ContainerStatuses[0].RestartCount; n > 0 {
 			t.Errorf("controller %s was started anew %d times", pod.Name, n)

@@ -50,7 +50,7 @@ func scalingStage(t *testing.T) {
 
 // metricsPatience bounds the wait for what the metrics API has to show first: kubelet and metrics-server each look
 // every 10 to 15 s, and average.
-const metricsPatience = 2 * time.Minute
+const metricsPatience = 4 * time.Minute
 
 // A function that uses 270 thousandths of a core, whoever of its instances does, at a target of 100, has three of
 // them. Red: usage is not read, summed up, compared with the target, or the downscale does not wait for the window.
@@ -88,28 +88,32 @@ func (s *stage) followUsage(t *testing.T, scale *skipperpb.Scale, path string, e
 	stopped := time.Now()
 	eventuallyFor(t, metricsPatience, "one instance", func() (bool, string) { return len(p.serving(f)) == 1, p.pods.String() })
 	t.Logf("%d instances after %s under load; one again %s after its end", instances, grown.Round(time.Second), time.Since(stopped).Round(time.Second))
-	p.wantWindow(t, f, stopped)
+	p.wantWindow(t, f, instances, stopped)
 	quiet.stop(t)
 }
 
-// wantWindow fails if an instance was told to drain before the window had passed since the load ended; annotations
-// have whole seconds.
-func (p *pool) wantWindow(t *testing.T, f *skipperpb.Function, since time.Time) {
+// wantWindow fails if fewer than these instances were left before the window had passed since the load ended. Some more
+// may have come and gone by what was measured for a moment; annotations have whole seconds.
+func (p *pool) wantWindow(t *testing.T, f *skipperpb.Function, instances int, since time.Time) {
 	t.Helper()
-	drained := 0
-	for _, e := range p.pods.claimed(f.GetTenant()) {
+	all := p.pods.claimed(f.GetTenant())
+	early, drained := 0, 0
+	for _, e := range all {
 		text := e.pod.Annotations[drainingAtNote]
 		if text == "" {
 			continue
 		}
-		drained++
 		at, err := time.Parse(time.RFC3339, text)
-		if err != nil || at.Before(since.Add(window-2*time.Second)) {
-			t.Errorf("pod %s was told to drain at %s (%v), the load ended at %s: want %s between them", e.pod.Name, text, err, since.Format(time.RFC3339), window)
+		if err != nil {
+			t.Errorf("pod %s: %v", e.pod.Name, err)
+		}
+		if drained++; at.Before(since.Add(window - 2*time.Second)) {
+			early++
 		}
 	}
-	if drained == 0 {
-		t.Error("no instance was told to drain: the test shows nothing")
+	if len(all)-early < instances || drained == 0 {
+		t.Errorf("of %d instances %d were told to drain, %d of them within %s of the end of the load at %s: want %d left until then",
+			len(all), drained, early, window, since.Format(time.RFC3339), instances)
 	}
 }
 
@@ -141,7 +145,7 @@ func inFlightStory(t *testing.T, s *stage) {
 	p.waitInstances(t, f, 1)
 	t.Logf("%d instances %s after the load grew from %d to %d; one again %s after it fell; %d requests served",
 		many/target, grown.Round(100*time.Millisecond), few, many, time.Since(stopped).Round(100*time.Millisecond), served+stay.stop(t))
-	p.wantWindow(t, f, stopped)
+	p.wantWindow(t, f, many/target, stopped)
 }
 
 func (p *pool) waitInstances(t *testing.T, f *skipperpb.Function, n int) {
