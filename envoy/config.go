@@ -69,7 +69,9 @@ type Config struct {
 	// goes on without an answer.
 	HoldTimeout time.Duration
 	// MessageTimeout is how long extproc may take to say that it will hold a
-	// request. Zero is refused: a stuck extproc would hold requests for ever.
+	// request. Zero is refused: a stuck extproc would hold requests for ever. On a
+	// node without CPU to spare a healthy one may take a second; a dead one is
+	// noticed at once, whatever this is.
 	MessageTimeout time.Duration
 
 	// ControllerHost is the name or IP of the controllers; every address it
@@ -147,7 +149,7 @@ func Default() Config {
 		Admin:                 "127.0.0.1:9901",
 		Extproc:               "/run/skipper/extproc.sock",
 		HoldTimeout:           30 * time.Second,
-		MessageTimeout:        time.Second,
+		MessageTimeout:        3 * time.Second,
 		ControllerHost:        "skipper-controller.skipper-system.svc.cluster.local",
 		ControllerPort:        50051,
 		TLSDir:                "/var/run/secrets/skipper/tls",
