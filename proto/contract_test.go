@@ -60,6 +60,7 @@ func TestOwnFieldsStartAt20(t *testing.T) {
 		"Instance.state = 23 skipper.InstanceState",
 		"Instance.uid = 20 string",
 		"Instance.version = 22 uint64",
+		"Instance.zone = 28 string",
 		"SupervisorState.decision = 21 skipper.ScaleDecision",
 		"SupervisorState.in_flight_requests = 22 uint64",
 		"SupervisorState.reported_by = 20 string",
