@@ -29,7 +29,7 @@ var (
 func provisioned(t *testing.T, kube *fake.Clientset, now time.Time) []string {
 	t.Helper()
 	var out []string
-	err := Run(t.Context(), kube, layout, now, func(c Change) { out = append(out, c.Ref.String()) })
+	err := Run(t.Context(), kube, layout, now, func(c Change) { out = append(out, c.String()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,15 +122,18 @@ func TestPlanOfWhatIsOdd(t *testing.T) {
 		"nothing is missing": {func(State) {}, nil, ""},
 		"one certificate is missing": {
 			func(s State) { delete(s, certificate("system", "extproc")) },
-			[]string{"Secret system/skipper-tls-extproc", "Secret shop/skipper-tls-extproc"}, "",
+			[]string{"Secret system/skipper-tls-extproc", "Secret shop/skipper-tls-extproc"},
+			"",
 		},
 		"a copy was edited": {
 			func(s State) { s[certificate("shop", "envoy")] = Object{"7", map[string][]byte{"tls.crt": nil}} },
-			[]string{"Secret shop/skipper-tls-envoy"}, "",
+			[]string{"Secret shop/skipper-tls-envoy"},
+			"",
 		},
 		"a function namespace is new": {
 			func(s State) { delete(s, Ref{"ConfigMap", "f2", PublicKeyName}) },
-			[]string{"ConfigMap f2/skipper-paseto-public-key"}, "",
+			[]string{"ConfigMap f2/skipper-paseto-public-key"},
+			"",
 		},
 		"certificates of other make, all good": {func(s State) { delete(s, secret("system", AuthorityName)) }, nil, ""},
 		"certificates of other make, one missing": {
@@ -159,7 +162,7 @@ func TestPlanOfWhatIsOdd(t *testing.T) {
 		}
 		var got []string
 		for _, c := range changes {
-			got = append(got, c.Ref.String())
+			got = append(got, c.String())
 		}
 		if d := cmp.Diff(row.want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)

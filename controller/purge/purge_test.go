@@ -173,6 +173,12 @@ func TestCarry(t *testing.T) {
 			t.Errorf("%s is still to be deleted", i)
 		}
 	}
+	deletesByUID(t, kube)
+}
+
+// deletesByUID checks that no request would delete what has only the same name.
+func deletesByUID(t *testing.T, kube *fake.Clientset) {
+	t.Helper()
 	for _, a := range kube.Actions() {
 		if d, ok := a.(interface{ GetDeleteOptions() metav1.DeleteOptions }); ok && (d.GetDeleteOptions().Preconditions == nil || *d.GetDeleteOptions().Preconditions.UID == "") {
 			t.Errorf("%s of %s would delete whatever has the name", a.GetVerb(), a.GetResource().Resource)
