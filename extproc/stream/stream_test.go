@@ -128,8 +128,8 @@ func TestLostStreamKeepsItsCountAndItsOneshot(t *testing.T) {
 // message any more and the stream ends without a word about the request.
 type hasty struct {
 	*scripted
-	takes int           // messages before it gives up
-	gone  chan struct{} // closed when it does
+	granted chan struct{} // closed when it has been asked for more time
+	gone    chan struct{} // closed when it gives up, which is at the answer
 }
 
 func (s *hasty) RecvMsg(m any) error {
@@ -141,17 +141,21 @@ func (s *hasty) RecvMsg(m any) error {
 }
 
 func (s *hasty) SendMsg(m any) error {
-	if s.takes--; s.takes < 0 {
-		close(s.gone)
-		return context.Canceled
+	if !closed(s.granted) {
+		close(s.granted)
+		return s.scripted.SendMsg(m)
 	}
-	return s.scripted.SendMsg(m)
+	close(s.gone)
+	return context.Canceled
 }
 
 func TestAnswerThatEnvoyNeverGotLeavesNothingInProgress(t *testing.T) {
 	for _, f := range []*skipperpb.Function{function("t"), oneshot()} {
-		r := newRig(t, &fakeController{answer: always})
-		stream := &hasty{scripted: script(t, f), takes: 1, gone: make(chan struct{})} // it grants more time
+		stream := &hasty{scripted: script(t, f), granted: make(chan struct{}), gone: make(chan struct{})}
+		r := newRig(t, &fakeController{answer: func(ctx context.Context, n int, q *skipperpb.GetInstanceRequest) (*skipperpb.Instance, error) {
+			<-stream.granted // an answer at once would leave nothing to wait for
+			return always(ctx, n, q)
+		}})
 		if err := r.server.Process(stream); err == nil {
 			t.Error("the stream ended in good order")
 		}
