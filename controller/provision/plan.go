@@ -8,12 +8,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/proto/identity"
 	"skipper/proto/identity/issue"
+	"skipper/proto/signed"
 )
 
 // RenewBefore is how long before its end a certificate is issued anew.
@@ -115,11 +117,23 @@ func (p *plan) key() error {
 	}
 	for _, n := range p.Functions {
 		at := Ref{"ConfigMap", n, PublicKeyName}
-		if !bytes.Equal(p.found[at].Data[PublicKeyFile], public) {
+		if !holds(p.found[at].Data[PublicKeyFile], public) {
 			p.write(at, "", map[string][]byte{PublicKeyFile: public}, "functions check tokens with it")
 		}
 	}
 	return nil
+}
+
+// holds tells whether published keys, all readable, are public or have it among
+// them. Others beside it are of a rotation that is under way: the one that signs
+// next, or the one before, of which tokens are valid still.
+func holds(published, public []byte) bool {
+	want, err := signed.ParsePublicKeys(public)
+	if err != nil {
+		return false
+	}
+	have, err := signed.ParsePublicKeys(published)
+	return err == nil && slices.ContainsFunc(have, func(k ed25519.PublicKey) bool { return k.Equal(want[0]) })
 }
 
 // certificates issues those that are due.

@@ -1,7 +1,8 @@
 // Package provision makes the Secrets that Skipper lives on where they are
 // missing: the key that signs assignment tokens, an authority, and a certificate
 // for each role. It renews certificates that end soon, and never replaces the
-// key or the authority.
+// key or the authority, nor takes a public key from functions while the key is
+// being replaced.
 package provision
 
 import (

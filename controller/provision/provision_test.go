@@ -241,3 +241,56 @@ func TestAnotherErrorEndsTheRun(t *testing.T) {
 		t.Errorf("wrote %d ConfigMaps, %v", len(list.Items), err)
 	}
 }
+
+// While the key is being replaced pods have two. Whenever it runs in between, none
+// of them is taken away; what does not hold the key that signs is put right.
+func TestKeysOfARotationStay(t *testing.T) {
+	kube := fake.NewClientset()
+	provisioned(t, kube, start)
+	good, err := read(t.Context(), kube, layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := Ref{"ConfigMap", "f1", PublicKeyName}
+	signs, other := string(good[at].Data[PublicKeyFile]), publicKey(t)
+	for name, row := range map[string]struct {
+		published string
+		stays     bool
+	}{
+		"the one that signs":            {signs, true},
+		"the next one is published":     {signs + other, true},
+		"the one before is not retired": {other + signs, true},
+		"three of them":                 {other + signs + publicKey(t), true},
+		"space between them":            {other + "\n\n" + signs + "\n", true},
+		"not the one that signs":        {other, false},
+		"none":                          {"", false},
+		"text that pods cannot read":    {signs + "x", false},
+	} {
+		state := maps.Clone(good)
+		state[at] = Object{"7", map[string][]byte{PublicKeyFile: []byte(row.published)}}
+		changes, err := Plan(layout, state, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(changes) == 0) != row.stays {
+			t.Errorf("%s: %v, want it left alone: %v", name, changes, row.stays)
+		}
+		if !row.stays && string((&plan{found: state, changes: changes}).data(at)[PublicKeyFile]) != signs {
+			t.Errorf("%s: not the key that signs is published", name)
+		}
+	}
+}
+
+// publicKey is one that nobody knows, PKIX in PEM.
+func publicKey(t *testing.T) string {
+	t.Helper()
+	private, err := newPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := publicHalf(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(public)
+}
