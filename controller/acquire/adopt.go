@@ -29,9 +29,20 @@ func abandonedIn(p pool.Pod, now time.Time) (time.Duration, bool) {
 
 // TakeUp has the function's instances assigned that were claimed and then left
 // by who claimed them, as a replica that was killed leaves them. It does not
-// wait. It may be called often: each of them is taken up once.
-func (a *Acquirer) TakeUp(ctx context.Context, key fn.Key) {
-	a.adoptDue(ctx, a.cfg.View.Instances(key), time.Now())
+// wait. It may be called often: each of them is taken up once. It returns the
+// UIDs of the instances that are being asked here now, whoever began that.
+func (a *Acquirer) TakeUp(ctx context.Context, key fn.Key) (asked map[string]bool) {
+	instances := a.cfg.View.Instances(key)
+	a.adoptDue(ctx, instances, time.Now())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	asked = map[string]bool{}
+	for _, p := range instances {
+		if a.inHand[p.UID] > 0 {
+			asked[p.UID] = true
+		}
+	}
+	return asked
 }
 
 // adoptDue takes up the assignment of the instances that are abandoned, and

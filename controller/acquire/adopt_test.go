@@ -74,9 +74,13 @@ func TestAbandonedAssignmentIsTakenUpOnce(t *testing.T) {
 func TestAbandonedAssignmentIsTakenUpWithoutCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		w.abandoned(single())
-		for range 10 {
-			w.TakeUp(t.Context(), fn.KeyOf(single()))
+		left := w.abandoned(single())
+		w.answers(slow(1500 * time.Millisecond))
+		for second := range 10 {
+			asked := w.TakeUp(t.Context(), fn.KeyOf(single()))
+			if want := second == 3 || second == 4; asked[left.UID] != want || len(asked) > 1 {
+				t.Errorf("after %d s these are asked: %v", second, asked)
+			}
 			<-time.After(time.Second)
 		}
 		w.settled()

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ type round struct {
 	activity  heartbeat.Activity
 	requested time.Time
 	growing   int
+	asked     map[string]bool // UIDs of instances that are asked to accept right now
 }
 
 // converge takes the steps of contract section 4 in their order. It returns
@@ -52,7 +54,7 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 	}
 	s.remember(r, &d)
 	s.say(r, d)
-	s.Acquirer.TakeUp(ctx, key)
+	r.asked = s.Acquirer.TakeUp(ctx, key)
 	s.deleteStuck(r)
 	s.apply(ctx, r, d)
 	s.rewrite(r)
@@ -171,10 +173,14 @@ func (s *Supervisors) samples(r *round) []scale.Sample {
 }
 
 // deleteStuck takes the stuck instances out of r, so that they are replaced in
-// the same round.
+// the same round. One that is being asked is left to that: whoever asks deletes
+// what refuses and what stays silent.
 func (s *Supervisors) deleteStuck(r *round) {
-	gone := map[string]bool{}
+	gone, spared := map[string]bool{}, s.spared(r)
 	for _, p := range stuck(r.active, 2*s.opts.AssignTimeout, s.opts.Policy.StartedAt, r.now) {
+		if spared[p.UID] {
+			continue
+		}
 		if n, known := s.Heartbeats.InFlightOf(r.key, p.UID, r.now); n > 0 || !known {
 			continue // serves, so only the annotation is missing
 		}
@@ -189,6 +195,22 @@ func (s *Supervisors) deleteStuck(r *round) {
 	}
 }
 
+// spared are the instances that are being asked, and those that have accepted
+// since the round began. The view is read last: who is asked no more shows there.
+func (s *Supervisors) spared(r *round) map[string]bool {
+	spared := map[string]bool{}
+	maps.Copy(spared, r.asked)
+	s.mu.Lock()
+	maps.Copy(spared, r.sup.reassigning)
+	s.mu.Unlock()
+	for _, p := range s.Pods.Instances(r.key) {
+		if p.State() != pool.Assigned {
+			spared[p.UID] = true
+		}
+	}
+	return spared
+}
+
 func without(pods []pool.Pod, gone map[string]bool) []pool.Pod {
 	return slices.DeleteFunc(pods, func(p pool.Pod) bool { return gone[p.UID] })
 }
@@ -197,12 +219,14 @@ func without(pods []pool.Pod, gone map[string]bool) []pool.Pod {
 // is recommended, not to what is merely held: a lost or stuck instance of a
 // function that needs fewer is not replaced. An instance that is being assigned
 // may count twice, as growing and as a pod, for a moment: then too few are
-// added, and the next round, which follows at once, adds the rest.
+// added, and the next round, which follows at once, adds the rest. Stale ones
+// that are about to drain take room below the most that there may be.
 func (s *Supervisors) apply(ctx context.Context, r *round, d scale.Decision) {
 	have := len(r.active)
 	switch {
 	case d.Recommended > have+r.growing:
-		s.grow(ctx, r, d.Recommended-have-r.growing)
+		most := scale.MostWhileReplacing(r.function.GetScale()) - len(r.leaving)
+		s.grow(ctx, r, min(d.Recommended, most)-have-r.growing)
 	case d.Desired < have:
 		// What could not be drained is a victim again in the next round.
 		if err := s.shrink(ctx, r.active, have-d.Desired, d.Reason.String()+": "+d.Why); err != nil {

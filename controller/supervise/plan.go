@@ -79,6 +79,10 @@ func victims(instances []pool.Pod, n int) []pool.Pod {
 	return out[:min(max(n, 0), len(out))]
 }
 
+// mayDrain is how many of the instances that do not drain may do so, stale ones
+// among them, without that fewer are left than are desired.
+func mayDrain(present, desired int) int { return max(0, present-desired) }
+
 func rank(p pool.Pod) int {
 	if p.Routable() {
 		return 1

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -38,11 +39,12 @@ func (w *world) restart(p pool.Pod, isReady bool) {
 	synctest.Wait()
 }
 
-// TakeUp counts.
-func (w *world) TakeUp(_ context.Context, key fn.Key) {
+// TakeUp counts, and says that the world's asked ones are asked.
+func (w *world) TakeUp(_ context.Context, key fn.Key) map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.takenUp[key]++
+	return maps.Clone(w.asked)
 }
 
 func (w *world) expectReassigned(want ...string) {

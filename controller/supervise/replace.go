@@ -56,7 +56,7 @@ func (s *Supervisors) rewrite(r *round) {
 // replaceStale begins replacements, the oldest stale instance first, and goes
 // on with those whose drain has failed.
 func (s *Supervisors) replaceStale(ctx context.Context, r *round, d scale.Decision) {
-	s.drainReplaced(ctx, r)
+	s.drainReplaced(ctx, r, d.Desired)
 	if !s.used(r) {
 		s.nextWaiting()
 		return
@@ -106,7 +106,7 @@ func (s *Supervisors) beginReplacements(r *round, old []stale, free, desired int
 	defer s.nextWaitingLocked()
 	bounds := room{
 		stale: len(old), present: len(r.active) + len(r.leaving), growing: r.sup.growing,
-		most: scale.MostWhileReplacing(r.function.GetScale()), desired: desired, counted: len(r.active),
+		most: scale.MostWhileReplacing(r.function.GetScale()), desired: desired, counted: len(r.active), coming: r.sup.comingLocked(),
 		slots: s.opts.Replacements - s.replacing, spares: free,
 	}
 	if bounds.slots <= 0 && free > 0 { // others were faster
@@ -117,10 +117,10 @@ func (s *Supervisors) beginReplacements(r *round, old []stale, free, desired int
 		return nil
 	}
 	if r.sup.replacing == nil {
-		r.sup.replacing = map[string]bool{}
+		r.sup.replacing = map[string]replacement{}
 	}
 	for _, one := range old[:n] {
-		r.sup.replacing[one.pod.UID] = false
+		r.sup.replacing[one.pod.UID] = replacement{why: one.why}
 	}
 	s.takeLocked(r.sup, n)
 	s.replacing += n
@@ -144,7 +144,8 @@ func (s *Supervisors) nextWaitingLocked() {
 	s.queueLocked(next, 0)
 }
 
-// replaceOne has a replacement assigned and then the stale instance drained.
+// replaceOne has a replacement assigned. The round that follows at once drains
+// the stale instance: only there nobody else takes instances away meanwhile.
 func (s *Supervisors) replaceOne(ctx context.Context, r *round, one stale) {
 	made, err := s.tryReplace(ctx, r)
 	defer s.giveBack(r.key, r.sup, err == nil)
@@ -156,8 +157,7 @@ func (s *Supervisors) replaceOne(ctx context.Context, r *round, one stale) {
 		s.endReplacement(r.sup, one.pod.UID)
 		return
 	}
-	s.onlyDrainLeft(r.sup, one.pod.UID)
-	s.drainOne(ctx, r, one.pod, one.why)
+	s.onlyDrainLeft(r.sup, one)
 }
 
 // survive is deferred where a panic would end the process.
@@ -167,10 +167,21 @@ func (s *Supervisors) survive(key fn.Key) {
 	}
 }
 
-func (s *Supervisors) onlyDrainLeft(sup *supervisor, uid string) {
+func (s *Supervisors) onlyDrainLeft(sup *supervisor, one stale) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sup.replacing[uid] = true
+	sup.replacing[one.pod.UID] = replacement{why: one.why, there: true}
+}
+
+// comingLocked counts the replacements that are not there yet.
+func (sup *supervisor) comingLocked() int {
+	n := 0
+	for _, one := range sup.replacing {
+		if !one.there {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *Supervisors) endReplacement(sup *supervisor, uid string) {
@@ -191,20 +202,22 @@ func (s *Supervisors) tryReplace(ctx context.Context, r *round) (made pool.Pod, 
 	return s.Acquirer.Replace(ctx, r.function)
 }
 
-// drainReplaced drains the instances whose replacement is there already.
-func (s *Supervisors) drainReplaced(ctx context.Context, r *round) {
-	for _, p := range s.onlyToDrain(r) {
-		s.drainOne(ctx, r, p, "its replacement is there")
+// drainReplaced drains the instances whose replacement is there already, as long
+// as that leaves what is desired.
+func (s *Supervisors) drainReplaced(ctx context.Context, r *round, desired int) {
+	old := s.onlyToDrain(r)
+	for _, p := range old[:min(len(old), mayDrain(len(r.active)+len(r.leaving), desired))] {
+		s.drainOne(ctx, r, p.pod, p.why)
 	}
 }
 
-func (s *Supervisors) onlyToDrain(r *round) []pool.Pod {
+func (s *Supervisors) onlyToDrain(r *round) []stale {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []pool.Pod
+	var out []stale
 	for _, p := range r.leaving {
-		if r.sup.replacing[p.UID] {
-			out = append(out, p)
+		if one := r.sup.replacing[p.UID]; one.there {
+			out = append(out, stale{p, one.why})
 		}
 	}
 	return out
@@ -220,8 +233,8 @@ func (s *Supervisors) forgetReplacedLocked(key fn.Key, sup *supervisor, instance
 	for _, p := range active(instances) {
 		present[p.UID] = s.Responsible(key)
 	}
-	for uid, onlyDrainLeft := range sup.replacing {
-		if onlyDrainLeft && !present[uid] {
+	for uid, one := range sup.replacing {
+		if one.there && !present[uid] {
 			s.replacedLocked(sup, uid)
 		}
 	}

@@ -135,11 +135,15 @@ func (w *world) rollout(n int) {
 
 func (w *world) addSpares(set string, n int) {
 	for i := range n {
-		w.view.Apply(pool.Pod{
-			Namespace: "prod", Name: fmt.Sprint(set, "-", i), UID: fmt.Sprint(set, "-", i), IP: "10.244.1.7", Port: 8080, Protocol: xds.HTTP1,
-			Deployment: "echo", Ready: true, Phase: corev1.PodRunning, ReplicaSet: set, OwnedByReplicaSet: true,
-		})
+		w.addSpare(set, fmt.Sprint(set, "-", i))
 	}
+}
+
+func (w *world) addSpare(set, name string) {
+	w.view.Apply(pool.Pod{
+		Namespace: "prod", Name: name, UID: name, IP: "10.244.1.7", Port: 8080, Protocol: xds.HTTP1,
+		Deployment: "echo", Ready: true, Phase: corev1.PodRunning, ReplicaSet: set, OwnedByReplicaSet: true,
+	})
 }
 
 func ofSet(p pool.Pod, set string) pool.Pod {

@@ -15,6 +15,13 @@ type stale struct {
 	why string
 }
 
+// replacement of a stale instance, from before a pod is reserved for it until
+// the stale one drains.
+type replacement struct {
+	why   string
+	there bool // only the drain is left
+}
+
 // staleOf are the stale ones of the instances, in their order. Sets are the
 // pool's ReplicaSets; inForce is the configuration in force, nil if none is known.
 // An instance that has not accepted its assignment is left to do so, or to be
@@ -111,14 +118,16 @@ type room struct {
 	most    int // instances that there may be while one is replaced
 	desired int // by the decision
 	counted int // instances by which the decision went
+	coming  int // replacements that are not there yet, whose stale instances still serve
 	slots   int // replacements that this controller may still begin
 	spares  int // pods to be had
 }
 
-// begin is how many replacements to begin: none while scaling down, and never
-// so many that all together are more than the most.
+// begin is how many replacements to begin: none unless the number is right,
+// because growth comes first, and never so many that all together are more than
+// the most.
 func (r room) begin() int {
-	if r.desired < r.counted {
+	if r.desired < r.counted || r.desired > r.counted+r.coming {
 		return 0
 	}
 	return max(0, min(r.stale, r.most-r.present-r.growing, r.slots, r.spares))

@@ -82,7 +82,9 @@ func TestRoomToBegin(t *testing.T) {
 		{"nothing stale", room{stale: 0, present: 1, counted: 1, desired: 1, most: 6, slots: 10, spares: 10}, 0},
 		{"at the maximum one more may be", room{stale: 5, present: 5, counted: 5, desired: 5, most: 6, slots: 10, spares: 10}, 1},
 		{"below the maximum more at once", room{stale: 3, present: 3, counted: 3, desired: 3, most: 6, slots: 10, spares: 10}, 3},
-		{"what grows counts", room{stale: 3, present: 3, growing: 2, counted: 3, desired: 5, most: 6, slots: 10, spares: 10}, 1},
+		{"growth comes first", room{stale: 3, present: 3, growing: 2, counted: 3, desired: 5, most: 6, slots: 10, spares: 10}, 0},
+		{"what grows counts", room{stale: 3, present: 5, growing: 2, counted: 3, coming: 2, desired: 5, most: 8, slots: 10, spares: 10}, 1},
+		{"those that only drain are no growth", room{stale: 3, present: 5, counted: 4, coming: 0, desired: 5, most: 8, slots: 10, spares: 10}, 0},
 		{"one is under replacement and claimed", room{stale: 4, present: 6, growing: 1, counted: 5, desired: 5, most: 6, slots: 9, spares: 10}, 0},
 		{"while scaling down", room{stale: 3, present: 3, counted: 3, desired: 2, most: 6, slots: 10, spares: 10}, 0},
 		{"places of the controller", room{stale: 3, present: 3, counted: 3, desired: 3, most: 9, slots: 2, spares: 10}, 2},
@@ -103,10 +105,10 @@ func TestRoomMatchesOneByOne(t *testing.T) {
 	for range 20_000 {
 		r := room{
 			stale: rnd.IntN(6), present: rnd.IntN(8), growing: rnd.IntN(3), most: 1 + rnd.IntN(9),
-			desired: rnd.IntN(8), counted: rnd.IntN(8), slots: rnd.IntN(6) - 1, spares: rnd.IntN(6),
+			desired: rnd.IntN(8), counted: rnd.IntN(8), coming: rnd.IntN(3), slots: rnd.IntN(6) - 1, spares: rnd.IntN(6),
 		}
 		n := 0
-		for n < r.stale && r.desired >= r.counted && n < r.slots && n < r.spares && r.present+r.growing+n < r.most {
+		for n < r.stale && r.desired >= r.counted && r.desired-r.counted <= r.coming && n < r.slots && n < r.spares && r.present+r.growing+n < r.most {
 			n++
 		}
 		if got := r.begin(); got != n {

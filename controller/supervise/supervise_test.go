@@ -60,6 +60,8 @@ type world struct {
 	hangs      bool // Reassign
 	reassigned []string
 	takenUp    map[fn.Key]int
+	asked      map[string]bool // by the acquirer
+	dry        bool            // Acquire finds no pod
 	foreign    map[fn.Key]bool // functions of other replicas
 	replacements
 	usage  map[string]usage.Usage // by pod; nil: there is no metrics API
@@ -140,6 +142,10 @@ func (w *world) Acquire(ctx context.Context, f *skipperpb.Function) (pool.Pod, e
 		return pool.Pod{}, fails
 	}
 	w.mu.Lock()
+	if w.dry {
+		w.mu.Unlock()
+		return pool.Pod{}, errNoSpare
+	}
 	w.made++
 	p := ready(f, fmt.Sprintf("new-%02d", w.made), time.Now())
 	w.mu.Unlock()

@@ -43,8 +43,10 @@ type acquirer interface {
 	Rewrite(p pool.Pod, f *skipperpb.Function) error
 	// Reassign has a pod accept the assignment that it carries once more.
 	Reassign(ctx context.Context, p pool.Pod) error
-	// TakeUp has instances assigned that their claimer has left. It does not wait.
-	TakeUp(ctx context.Context, key fn.Key)
+	// TakeUp has instances assigned that their claimer has left. It does not wait,
+	// and returns the UIDs of all that are being asked to accept; each of them
+	// accepts within the AssignTimeout, or is deleted.
+	TakeUp(ctx context.Context, key fn.Key) (asked map[string]bool)
 }
 
 // retirer ends instances: *retire.Retirer. Neither method waits for the pod to
@@ -160,10 +162,8 @@ type supervisor struct {
 	failure      quiet[string] // why
 	freed        chan struct{} // closed when one of them has ended
 	hadInstances bool
-	reassigning  map[string]bool // UIDs of pods that are asked to accept again
-	// replacing are the UIDs of stale instances under replacement; true once
-	// the replacement is there and only the drain is left.
-	replacing map[string]bool
+	reassigning  map[string]bool        // UIDs of pods that are asked to accept again
+	replacing    map[string]replacement // stale instances, by UID
 
 	// latest is the newest decision of this replica while it was responsible;
 	// nil: there is none. Guarded by Supervisors.mu.
