@@ -44,8 +44,13 @@ func Pod(uid string, loads []Load, beats []heartbeat.Report) uint64 {
 }
 
 // Function merges what is in progress on all pods of a function, and what waits
-// for one. A router that does not say where its requests are is taken at its
-// word, but not on top of what its Envoy reports.
+// for one: by each Envoy the greater of its load on all of them and of what the
+// routers say that name it. The two witnesses speak at different times, so a
+// request that ended on one pod, and the next one on another, would count twice
+// if the greater one were taken for each pod.
+//
+// Example: extproc x, of Envoy a, says 1 on p; Envoy a, a moment later, reports
+// 1 on q: that is 1. Of the pods each may have one, for Pod.
 func Function(uids []string, loads []Load, beats []heartbeat.Report) uint64 {
 	all := map[string]bool{}
 	for _, uid := range uids {
@@ -97,27 +102,29 @@ func (w witness) pod(uid string) uint64 {
 }
 
 func (w witness) function(uids func(yield func(string) bool)) uint64 {
-	var onPods, unplaced, waiting uint64
+	var reported, said uint64
 	for uid := range uids {
-		onPods += w.pod(uid)
+		reported += w.load.On(uid)
 	}
 	for _, b := range w.beats {
-		if len(b.Instances) == 0 {
-			unplaced += uint64(b.InFlight)
-		} else {
-			waiting += excess(b)
-		}
+		said += max(uint64(b.InFlight), placed(b))
 	}
-	return max(onPods, unplaced) + waiting
+	return max(reported, said)
 }
 
 // excess are the requests of a router that are on no pod, as far as it says.
 func excess(b heartbeat.Report) uint64 {
-	var placed uint64
-	for _, n := range b.Instances {
-		placed += uint64(n)
+	on := placed(b)
+	return max(uint64(b.InFlight), on) - on
+}
+
+// placed are the requests of a router that it says to be on a pod.
+func placed(b heartbeat.Report) uint64 {
+	var n uint64
+	for _, on := range b.Instances {
+		n += uint64(on)
 	}
-	return max(uint64(b.InFlight), placed) - placed
+	return n
 }
 
 // settled is after how long without a word of it in a router's messages a
