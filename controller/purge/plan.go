@@ -41,7 +41,7 @@ func Plan(found []Object, keepKeys bool) ([]Item, error) {
 	for _, o := range found {
 		if o.Kind == deployment {
 			if o.Running > 0 {
-				return nil, fmt.Errorf("%s is there, with %d replicas: uninstall Skipper first", o, o.Running)
+				return nil, fmt.Errorf("%s is there, with %d replicas: uninstall Skipper first; if it is not the one that was uninstalled, name only function namespaces that it does not use", o, o.Running)
 			}
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -23,7 +24,7 @@ const pageSize = 500
 // Find lists what may be Skipper's. Namespaces that do not exist are empty.
 func Find(ctx context.Context, kube kubernetes.Interface, l provision.Layout) ([]Object, error) {
 	f := finder{kube, nil}
-	err := f.system(ctx, l.System)
+	err := errors.Join(f.system(ctx, l.System), f.controllersOf(ctx, l))
 	for _, n := range l.Functions {
 		err = errors.Join(err, f.pods(ctx, n), f.configMap(ctx, n, provision.PublicKeyName))
 	}
@@ -51,6 +52,42 @@ func (f *finder) system(ctx context.Context, namespace string) error {
 		err = errors.Join(err, f.secret(ctx, namespace, provision.CertificatePrefix+name))
 	}
 	return err
+}
+
+// controllersOf finds the controllers that may claim pods in the function
+// namespaces, wherever they run: those of another system namespace than the one
+// that was named are at work on the same pods.
+func (f *finder) controllersOf(ctx context.Context, l provision.Layout) error {
+	systems := map[string]bool{l.System: true}
+	for _, n := range l.Functions {
+		list, err := f.kube.RbacV1().RoleBindings(n).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("list role bindings in %s, which tell whose controllers use it: %w", n, err)
+		}
+		for i := range list.Items {
+			for _, system := range controllerNamespaces(&list.Items[i]) {
+				if !systems[system] {
+					systems[system] = true
+					err = errors.Join(err, f.deployment(ctx, system))
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// controllerNamespaces are those of the controllers that the binding is for.
+func controllerNamespaces(b *rbacv1.RoleBinding) []string {
+	var out []string
+	for _, s := range b.Subjects {
+		if s.Kind == rbacv1.ServiceAccountKind && s.Name == provision.Service {
+			out = append(out, s.Namespace)
+		}
+	}
+	return out
 }
 
 func (f *finder) deployment(ctx context.Context, namespace string) error {

@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -140,6 +141,38 @@ func TestRunningControllersAreInTheWay(t *testing.T) {
 		_, err = Plan(found, false)
 		if refused := err != nil && strings.Contains(err.Error(), "uninstall Skipper first"); refused != row.refused {
 			t.Errorf("%v replicas: %v", row.replicas, err)
+		}
+	}
+}
+
+// Controllers of another system namespace than the named one use the same pods.
+func TestRunningControllersElsewhereAreInTheWay(t *testing.T) {
+	two := int32(2)
+	running := func(namespace string) runtime.Object {
+		return &appsv1.Deployment{ObjectMeta: meta(namespace, "skipper-controller", nil, nil), Spec: appsv1.DeploymentSpec{Replicas: &two}}
+	}
+	bound := func(functions, account, system string) runtime.Object {
+		return &rbacv1.RoleBinding{
+			ObjectMeta: meta(functions, "for-"+account+"-"+system, nil, nil),
+			Subjects:   []rbacv1.Subject{{Kind: "User", Name: "somebody"}, {Kind: "ServiceAccount", Name: account, Namespace: system}},
+		}
+	}
+	for name, row := range map[string]struct {
+		more    []runtime.Object
+		refused bool
+	}{
+		"they claim pods here":                {[]runtime.Object{running("other"), bound("functions", "skipper-controller", "other")}, true},
+		"they claim pods in other namespaces": {[]runtime.Object{running("other"), bound("elsewhere", "skipper-controller", "other")}, false},
+		"only the binding is left":            {[]runtime.Object{bound("functions", "skipper-controller", "other")}, false},
+		"somebody else may do something":      {[]runtime.Object{running("other"), bound("functions", "builder", "other")}, false},
+		"one of two":                          {[]runtime.Object{running("z"), bound("functions", "skipper-controller", "a"), bound("functions", "skipper-controller", "z")}, true},
+	} {
+		found, err := Find(t.Context(), fake.NewClientset(append(installed(), row.more...)...), layout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = Plan(found, false); (err != nil) != row.refused {
+			t.Errorf("%s: %v, want it refused: %v", name, err, row.refused)
 		}
 	}
 }
