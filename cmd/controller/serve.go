@@ -98,7 +98,10 @@ func (p *process) serveWeb(ctx context.Context, l net.Listener) error {
 	if p.WebUI {
 		web.New(p.state.ClusterState).Register(mux)
 	}
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	s := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, // streams of package web set their own
+	}
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -89,7 +89,7 @@ func (p *process) serveWeb(ctx context.Context, ln net.Listener) error {
 // serveHTTP serves until ctx ends, and ends the requests with it.
 func serveHTTP(ctx context.Context, ln net.Listener, h http.Handler, what string) error {
 	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: 5 * time.Second,
+		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	unhook := context.AfterFunc(ctx, func() { _ = s.Close() })

@@ -134,29 +134,49 @@ const (
 	maxEvents    = 200
 )
 
-// viewOf is a state as a page shows it: functions whose name contains filter,
-// those with most in progress first, without their instances unless whole.
-func viewOf(s *skipperpb.ClusterState, filter string, whole bool) cluster {
+// viewOf is all of a state, functions with most in progress first, and the newest
+// events first; without the functions' instances unless whole.
+func viewOf(s *skipperpb.ClusterState, whole bool) cluster {
 	c := cluster{
 		ObservedAt: when(s.GetObservedAt()), ObservedBy: s.GetPodIp(), Partial: s.GetPartial(),
 		Controllers: each(s.GetReplicas(), controllerOf), Pools: each(s.GetPools(), poolOf),
 		Envoys: each(s.GetEnvoys(), envoyOf), Extprocs: each(s.GetExtprocs(), extprocOf),
-		Events: newest(s.GetEvents(), filter),
-	}
-	for _, v := range s.GetSupervisors() {
-		if f := v.GetFunction(); matches(filter, f.GetNamespace(), f.GetDeployment(), f.GetTenant()) {
-			c.Functions = append(c.Functions, functionOf(v, whole))
-		}
+		Functions: each(s.GetSupervisors(), func(v *skipperpb.SupervisorState) function { return functionOf(v, whole) }),
+		Events:    each(s.GetEvents(), eventOf),
 	}
 	slices.SortStableFunc(c.Functions, func(a, b function) int { return cmp.Compare(b.InFlight, a.InFlight) })
-	c.FunctionsTotal = len(c.Functions)
-	c.Functions = c.Functions[:min(len(c.Functions), maxFunctions)]
+	slices.Reverse(c.Events)
 	return c
 }
 
+// narrowed is what a page is sent of a view: functions, and their events, whose
+// name contains filter, and not too many.
+func (c cluster) narrowed(filter string) cluster {
+	c.Functions, c.FunctionsTotal = first(c.Functions, maxFunctions, func(f function) bool {
+		return matches(filter, f.Namespace+"/"+f.Deployment+"/"+f.Tenant)
+	})
+	c.Events, _ = first(c.Events, maxEvents, func(e event) bool { return matches(filter, e.Function) })
+	return c
+}
+
+// first are the first, at most so many, of those that fit; total counts all that
+// do.
+func first[A any](list []A, most int, fits func(A) bool) (out []A, total int) {
+	out = make([]A, 0, min(len(list), most)) // an empty list, not null, for the page
+	for _, a := range list {
+		if !fits(a) {
+			continue
+		}
+		if total++; total <= most {
+			out = append(out, a)
+		}
+	}
+	return out, total
+}
+
 // matches says whether the name "namespace/deployment/tenant" contains filter.
-func matches(filter string, parts ...string) bool {
-	return filter == "" || strings.Contains(strings.ToLower(strings.Join(parts, "/")), strings.ToLower(filter))
+func matches(filter, name string) bool {
+	return filter == "" || strings.Contains(strings.ToLower(name), strings.ToLower(filter))
 }
 
 func each[A, B any](list []A, of func(A) B) []B {
@@ -243,22 +263,6 @@ func instanceOf(i *skipperpb.Instance) instance {
 		InFlight: i.GetInFlightRequests(), CPUMilli: i.GetCpuUsageMilli(), MemoryMiB: i.GetMemoryUsageMib(),
 		ReplicaSet: i.GetReplicaSet(), Zone: i.GetZone(), Problem: i.GetProblem(),
 	}
-}
-
-// newest are the events of functions whose name contains filter, newest first.
-func newest(list []*skipperpb.Event, filter string) []event {
-	out := make([]event, 0, min(len(list), maxEvents))
-	for _, e := range slices.Backward(list) {
-		f := e.GetFunction()
-		if !matches(filter, f.GetNamespace(), f.GetDeployment(), f.GetTenant()) {
-			continue
-		}
-		if len(out) == maxEvents {
-			break
-		}
-		out = append(out, eventOf(e))
-	}
-	return out
 }
 
 func eventOf(e *skipperpb.Event) event {

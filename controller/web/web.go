@@ -26,13 +26,20 @@ const (
 	between = 2 * time.Second
 	// fresh is for how long an answer is good for others who ask the same.
 	fresh = time.Second
-	// kept bounds the answers that are kept, of which each may be a megabyte. Their
-	// keys name the second they are of, so old ones are never asked for again.
+	// kept bounds the views, and the answers, that are kept; the view of a large
+	// cluster has some megabytes, an answer less than one.
 	kept = 16
-	// patience is how long one question to all replicas may take.
+	// atOnce bounds the questions that controllers are asked at a time, whoever
+	// asks: pages must not hold up operators, who ask them too.
+	atOnce = 2
+	// patience is how long one question to all replicas may take, with the wait for
+	// others.
 	patience = 5 * time.Second
 	// maxStreams bounds the pages that are kept up to date at once.
 	maxStreams = 32
+	// unread is how long a page may leave a message unread before it loses its
+	// place.
+	unread = 10 * time.Second
 )
 
 // State is where the pages get what they show; see package state. What it returns
@@ -42,19 +49,34 @@ type State func(context.Context, *skipperpb.GetClusterStateRequest) (*skipperpb.
 // UI is the web interface. Its methods may be called from several goroutines.
 type UI struct {
 	state   State
-	answers *lru.Cache[string, []byte]
+	views   *lru.Cache[string, seen]   // by what the controllers were asked
+	answers *lru.Cache[string, []byte] // by view and filter; old ones are never asked for again
 	asking  singleflight.Group
+	asks    chan struct{} // a place for each question
 	streams chan struct{} // a place for each stream
+}
+
+// seen is what the controllers said, and when they were asked.
+type seen struct {
+	at   time.Time
+	view cluster
 }
 
 // New returns a UI that shows what state says. It starts nothing that would have
 // to be stopped but the streams, which end with their requests' contexts.
 func New(state State) *UI {
-	answers, err := lru.New[string, []byte](kept)
+	views, err := lru.New[string, seen](kept)
 	if err != nil {
 		panic(err) // only a size below 1 is refused
 	}
-	return &UI{state: state, answers: answers, streams: make(chan struct{}, maxStreams)}
+	answers, err := lru.New[string, []byte](kept)
+	if err != nil {
+		panic(err)
+	}
+	return &UI{
+		state: state, views: views, answers: answers,
+		asks: make(chan struct{}, atOnce), streams: make(chan struct{}, maxStreams),
+	}
 }
 
 // Register adds the pages to a mux.
@@ -90,7 +112,7 @@ type question struct {
 	ask    *skipperpb.GetClusterStateRequest
 	filter string
 	whole  bool
-	name   string // of the question, for those who ask the same
+	name   string // of what is asked, for those who ask the same, whatever their filter
 }
 
 func clusterQuestion(q url.Values) (question, error) {
@@ -98,7 +120,7 @@ func clusterQuestion(q url.Values) (question, error) {
 	if len(filter) > 300 {
 		return question{}, errors.New("filter is longer than 300 characters: shorten it")
 	}
-	return question{ask: &skipperpb.GetClusterStateRequest{}, filter: filter, name: "cluster " + filter}, nil
+	return question{ask: &skipperpb.GetClusterStateRequest{}, filter: filter, name: "cluster"}, nil
 }
 
 func functionQuestion(q url.Values) (question, error) {
@@ -133,34 +155,59 @@ func (u *UI) serve(of func(url.Values) (question, error)) http.Handler {
 	})
 }
 
-// answer is the JSON for a question, at most a second old.
+// answer is the JSON for a question, of a view that is at most a second old.
 func (u *UI) answer(ctx context.Context, q question, now time.Time) ([]byte, error) {
-	key := fmt.Sprint(now.UnixNano()/int64(fresh), " ", q.name)
+	last, err := u.look(ctx, q, now)
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprint(last.at.UnixNano(), " ", q.name, " ", q.filter)
 	if answer, ok := u.answers.Get(key); ok {
 		return answer, nil
 	}
-	got := u.asking.DoChan(key, func() (any, error) {
+	answer, err := json.Marshal(last.view.narrowed(q.filter))
+	if err != nil {
+		return nil, fmt.Errorf("encode the state: %w", err)
+	}
+	u.answers.Add(key, answer)
+	return answer, nil
+}
+
+// look returns the view for a question, which is asked once for all who wait.
+func (u *UI) look(ctx context.Context, q question, now time.Time) (seen, error) {
+	if last, ok := u.views.Get(q.name); ok && now.Sub(last.at) < fresh {
+		return last, nil
+	}
+	got := u.asking.DoChan(q.name, func() (any, error) {
 		// Not the client's context: others may wait for the same answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		state, err := u.state(ctx, q.ask)
-		if err != nil {
-			return nil, fmt.Errorf("ask the controllers for their state: %w; try again", err)
-		}
-		answer, err := json.Marshal(viewOf(state, q.filter, q.whole))
-		if err != nil {
-			return nil, fmt.Errorf("encode the state: %w", err)
-		}
-		u.answers.Add(key, answer)
-		return answer, nil
+		return u.ask(ctx, q, now)
 	})
 	select {
 	case r := <-got:
-		answer, _ := r.Val.([]byte)
-		return answer, r.Err
+		last, _ := r.Val.(seen)
+		return last, r.Err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return seen{}, context.Cause(ctx)
 	}
+}
+
+// ask waits for a place and asks the controllers.
+func (u *UI) ask(ctx context.Context, q question, now time.Time) (seen, error) {
+	select {
+	case u.asks <- struct{}{}:
+		defer func() { <-u.asks }()
+	case <-ctx.Done():
+		return seen{}, errors.New("too many pages ask the controllers at once: close some, or try again")
+	}
+	state, err := u.state(ctx, q.ask)
+	if err != nil {
+		return seen{}, fmt.Errorf("ask the controllers for their state: %w; try again", err)
+	}
+	last := seen{now, viewOf(state, q.whole)}
+	u.views.Add(q.name, last)
+	return last, nil
 }
 
 // stream sends the answer each two seconds until the client leaves.
@@ -196,8 +243,10 @@ func (u *UI) send(w http.ResponseWriter, r *http.Request, q question) error {
 		event = "trouble"
 		answer, _ = json.Marshal(err.Error()) // a string can always be encoded
 	}
+	to := http.NewResponseController(w)
+	_ = to.SetWriteDeadline(time.Now().Add(unread)) // where there can be none, nothing is held up either
 	if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, answer); err != nil {
 		return err
 	}
-	return http.NewResponseController(w).Flush()
+	return to.Flush()
 }

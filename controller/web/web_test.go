@@ -87,7 +87,7 @@ func get(t *testing.T, url string) (*http.Response, string) {
 }
 
 func TestViewSaysWhatTheStateSays(t *testing.T) {
-	c := viewOf(world(), "", false)
+	c := viewOf(world(), false).narrowed("")
 	if len(c.Functions) != 2 || c.Functions[0].Tenant != "busy" || c.FunctionsTotal != 2 {
 		t.Fatalf("functions %+v, want the busiest first", c.Functions)
 	}
@@ -114,7 +114,7 @@ func TestViewSaysWhatTheStateSays(t *testing.T) {
 
 func TestFilterTakesPartsOfNames(t *testing.T) {
 	for filter, want := range map[string]int{"": 2, "busy": 1, "BUSY": 1, "echo/c": 1, "prod/": 2, "nobody": 0} {
-		c := viewOf(world(), filter, false)
+		c := viewOf(world(), false).narrowed(filter)
 		if len(c.Functions) != want || len(c.Events) != want {
 			t.Errorf("%q leaves %d functions and %d events, want %d", filter, len(c.Functions), len(c.Events), want)
 		}
@@ -127,7 +127,7 @@ func TestViewsAreBounded(t *testing.T) {
 		s.Supervisors = append(s.Supervisors, &skipperpb.SupervisorState{Function: fnOf("t")})
 		s.Events = append(s.Events, &skipperpb.Event{})
 	}
-	if c := viewOf(s, "", false); len(c.Functions) != maxFunctions || c.FunctionsTotal != maxFunctions+7 || len(c.Events) != maxEvents {
+	if c := viewOf(s, false).narrowed(""); len(c.Functions) != maxFunctions || c.FunctionsTotal != maxFunctions+7 || len(c.Events) != maxEvents {
 		t.Errorf("%d of %d functions, %d events", len(c.Functions), c.FunctionsTotal, len(c.Events))
 	}
 }
@@ -225,7 +225,7 @@ func TestStreamTellsStateAndTrouble(t *testing.T) {
 		t.Errorf("%+v, want the state", first)
 	}
 	fails.Store(true)
-	if e := listen(t, s, "/ui/api/cluster?filter=other"); e.kind != "trouble" || !strings.Contains(e.data, "no controller answers") {
+	if e := listen(t, s, "/ui/api/function?namespace=prod&deployment=echo&tenant=busy"); e.kind != "trouble" || !strings.Contains(e.data, "no controller answers") {
 		t.Errorf("%+v, want the trouble", e)
 	}
 }
