@@ -5,9 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/types/known/durationpb"
 	corev1 "k8s.io/api/core/v1"
 
 	"skipper/controller/pool"
+	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 )
 
@@ -76,6 +80,7 @@ func TestSucceed(t *testing.T) {
 		{"says no address", at("e", "", later), at("e", "", 0), false},
 		{"the other said no address", at("e", "ip", later), at("e", "", 0), false},
 		{"says no Envoy", at("", "ip", later), at("", "ip", 0), false},
+		{"does not say when it began", gateway{envoy: "e", ip: "ip"}, at("e", "ip", 0), false},
 		{"the other is unknown", at("e", "ip", later), gateway{}, false},
 	} {
 		if got := succeed(row.next, row.before, noon); got.ended != row.want || got.why == "" {
@@ -128,6 +133,30 @@ func TestTwinDoesNotEndWhoIsCutOff(t *testing.T) {
 		if said != 1 || b.lost["extproc/a"] == nil {
 			t.Errorf("%s: said %d times, lost %v; want once, and the twin to be missed", ip, said, b.lost)
 		}
+	}
+}
+
+// A heartbeat that leaves out for how long its router has been running is none of a
+// successor: who sends it may have been there all the time. What the router said
+// of it before stays.
+func TestWhoDoesNotSaySinceWhenEndsNobody(t *testing.T) {
+	tracker := New(Config{
+		Self: "10.1.0.1", Staleness: time.Minute, View: pool.NewView(), Subscribers: alone{}, Peers: alone{},
+		Republish: func(fn.Key) {}, Freed: func([]string) {}, Registerer: prometheus.NewRegistry(), Log: zap.NewNop(),
+	})
+	tracker.book = recalled()
+	tracker.book.lost["extproc/old"].last = time.Now().Add(-time.Minute)
+	r := &skipperpb.HeartbeatRequest{RouterId: "new", RouterIp: "10.9.0.1", EnvoyNodeId: "gateway-1"}
+	if ended := tracker.Serves(r); ended != nil || tracker.book.lost["extproc/old"] == nil {
+		t.Errorf("ended %v, lost %v; want the other one to be missed", ended, tracker.book.lost)
+	}
+	r.RunningFor = durationpb.New(time.Second)
+	if ended := tracker.Serves(r); !slices.Equal(ended, []string{"extproc/old"}) {
+		t.Errorf("one that says that it has just begun ends %v", ended)
+	}
+	r.RunningFor = nil
+	if tracker.Serves(r); tracker.book.gateways["extproc/new"].began.IsZero() {
+		t.Error("what it said before is forgotten")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 type gateway struct {
 	envoy string    // node id of the Envoy that it serves
 	ip    string    // of the pod that both are in; empty: unknown
-	began time.Time // the process, at the latest
+	began time.Time // the process, at the latest; zero: it does not say
 	heard time.Time // its newest word
 }
 
@@ -35,6 +35,8 @@ func succeed(next, before gateway, last time.Time) succession {
 		return succession{why: "it serves another Envoy"}
 	case next.ip == "" || next.ip != before.ip:
 		return succession{why: "it is in another pod: two gateways have the same Envoy node id, or a pod of the same name was made anew"}
+	case next.began.IsZero():
+		return succession{why: "it does not say since when it runs"}
 	case !next.began.After(last.Add(-tardy)):
 		return succession{why: "it was there before the other fell silent: two gateways have the same Envoy node id and address"}
 	}
@@ -78,7 +80,7 @@ func (b *book) place(node string, g gateway, now time.Time) bool {
 	if !known && len(b.gateways) >= maxLost {
 		return false
 	}
-	if known && !said.began.IsZero() && said.began.Before(g.began) {
+	if known && !said.began.IsZero() && (g.began.IsZero() || said.began.Before(g.began)) {
 		g.began = said.began
 	}
 	g.heard = now

@@ -149,7 +149,10 @@ func (t *Tracker) Serves(r *skipperpb.HeartbeatRequest) (ended []string) {
 		return nil
 	}
 	node, now := xds.ExtprocNode(r.GetRouterId()), time.Now()
-	g := gateway{envoy: r.GetEnvoyNodeId(), ip: r.GetRouterIp(), began: now.Add(-r.GetRunningFor().AsDuration())}
+	g := gateway{envoy: r.GetEnvoyNodeId(), ip: r.GetRouterIp()}
+	if d := r.GetRunningFor(); d != nil { // a router that leaves it out may have been there all the time
+		g.began = now.Add(-d.AsDuration())
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	ended, twins := t.book.serve(node, g, now)
