@@ -15,6 +15,10 @@ import (
 // signatures.
 const everyListener = "*"
 
+// firstListener is the name of Envoy's first listener, which it leaves out where
+// there is no other.
+const firstListener = "ingress"
+
 // listenerName is what a listener may be called.
 var listenerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
@@ -40,6 +44,9 @@ type deployment struct{ namespace, name string }
 var free = &rule{}
 
 func (r Rules) of(listener string) *rule {
+	if listener == "" {
+		listener = firstListener
+	}
 	if own := r.listeners[listener]; own != nil {
 		return own
 	}

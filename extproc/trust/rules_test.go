@@ -32,6 +32,7 @@ func TestRules(t *testing.T) {
 		"own entries replace general ones":      {[]string{"a", "public=b"}, nil, "public", key("a", "x"), false},
 		"own entry does not open others":        {[]string{"a", "public=b"}, nil, "", key("b", "x"), false},
 		"own deployment replaces both":          {[]string{"a"}, []string{"public=b/x"}, "public", key("a", "x"), false},
+		"the only listener has no name":         {[]string{"a", "ingress=b"}, nil, "", key("a", "x"), false},
 		"only others have entries: all is open": {[]string{"public=b"}, nil, "", key("a", "x"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,6 +59,9 @@ func TestSignaturesPerListener(t *testing.T) {
 		"one":            {[]string{"public"}, "public", true},
 		"another":        {[]string{"public"}, "inner", false},
 		"without a name": {[]string{"public"}, "", false},
+		"the only one":   {[]string{"ingress"}, "", true},
+		"the first":      {[]string{"ingress"}, "ingress", true},
+		"beside it":      {[]string{"ingress"}, "public", false},
 	} {
 		r, err := ParseRules([]string{"a"}, nil, row.signed)
 		if err != nil {
