@@ -50,6 +50,7 @@ type Client struct {
 	mu     sync.Mutex
 	wanted map[string]string // subscribed name to the version that was delivered; "" for none
 	todo   map[string]bool   // names whose (un)subscription is not sent yet
+	sent   map[string]bool   // names that this stream is subscribed to
 	synced bool
 	since  time.Time
 }
@@ -63,7 +64,7 @@ func New(o Options) *Client {
 		o.OnRemove = func(string) {}
 	}
 	o.Logger = o.Logger.Named("xds")
-	return &Client{opts: o, wake: make(chan struct{}, 1), wanted: map[string]string{}, todo: map[string]bool{}}
+	return &Client{opts: o, wake: make(chan struct{}, 1), wanted: map[string]string{}, todo: map[string]bool{}, sent: map[string]bool{}}
 }
 
 // DialOptions notice a dead controller within fifteen seconds, also while
@@ -101,9 +102,11 @@ func (c *Client) Subscribe(name string) {
 // running may still be about the name, later ones are not.
 func (c *Client) Unsubscribe(name string) {
 	c.mu.Lock()
-	if _, ok := c.wanted[name]; ok {
-		delete(c.wanted, name)
+	delete(c.wanted, name)
+	if c.sent[name] {
 		c.todo[name] = true
+	} else { // nothing is to be ended, and names that nobody wants must not pile up without a controller
+		delete(c.todo, name)
 	}
 	c.mu.Unlock()
 	c.notify()

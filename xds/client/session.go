@@ -82,6 +82,7 @@ func (c *Client) forgetSent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.todo)
+	clear(c.sent)
 	for name := range c.wanted {
 		c.todo[name] = true
 	}
@@ -99,8 +100,10 @@ func (c *Client) requests(first bool) []*discoveryv3.DeltaDiscoveryRequest {
 		for _, name := range names {
 			if _, ok := c.wanted[name]; ok {
 				r.ResourceNamesSubscribe = append(r.ResourceNamesSubscribe, name)
+				c.sent[name] = true
 			} else {
 				r.ResourceNamesUnsubscribe = append(r.ResourceNamesUnsubscribe, name)
+				delete(c.sent, name)
 			}
 		}
 		if first {
