@@ -217,12 +217,21 @@ func (a *Acquirer) try(waiting, answering context.Context, w wish) (p pool.Pod, 
 	if err == nil {
 		return p, false, nil
 	}
-	a.cfg.Discarder.DeleteSoon(claimed, err.Error())
+	a.discard(claimed, err.Error())
 	w.told("")
 	if waiting.Err() != nil {
 		return pool.Pod{}, false, unfinished(waiting, "pod "+claimed.Name+" took its assignment")
 	}
 	return pool.Pod{}, true, nil
+}
+
+// discard deletes a pod that has not become an instance here. One that drains is
+// left to that: it may have accepted from another replica, and serve.
+func (a *Acquirer) discard(p pool.Pod, why string) {
+	if shown, ok := a.cfg.View.Pod(p.UID); ok && shown.State() == pool.Draining {
+		return
+	}
+	a.cfg.Discarder.DeleteSoon(p, why)
 }
 
 // assign has the claimed pod accept f. An error means that the pod is of no use.
@@ -286,6 +295,9 @@ func (a *Acquirer) Reassign(ctx context.Context, p pool.Pod) error {
 		return fmt.Errorf("assign pod %s/%s again: %s", p.Namespace, p.Name, p.Problem)
 	}
 	if err := a.cfg.Poster.Assign(ctx, p, p.Function); err != nil {
+		if _, ok := a.acceptedElsewhere(ctx, p, adoptAfter); ok && p.State() == pool.Assigned { // by who was responsible meanwhile
+			return nil
+		}
 		return err
 	}
 	_, err := a.accepted(p)

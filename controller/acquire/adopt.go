@@ -75,7 +75,7 @@ func (a *Acquirer) adoptLocked(ctx context.Context, p pool.Pod) {
 		defer abort()
 		_, err := a.assign(ctx, p, p.Function)
 		if err != nil && ctx.Err() == nil { // cut short by a stop it is left to the next replica
-			a.cfg.Discarder.DeleteSoon(p, err.Error())
+			a.discard(p, err.Error())
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -203,3 +203,47 @@ func TestDecisionIsMadeAgainBeforeAFlight(t *testing.T) {
 		}
 	})
 }
+
+// A restarted pod that is asked from here, and meanwhile accepts from another
+// replica, serves.
+func TestRestartedPodThatAnotherReplicaHadAcceptIsKept(t *testing.T) {
+	for _, accepted := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			p := w.abandoned(single())
+			w.answers(func(ctx context.Context, p pool.Pod) error {
+				if accepted {
+					if _, err := w.api.CoreV1().Pods("prod").Patch(ctx, p.Name, types.JSONPatchType, readyPatch(p, time.Now()), metav1.PatchOptions{}); err != nil {
+						t.Error(err)
+					}
+				}
+				return errors.New("connection was reset")
+			})
+			if err := w.Reassign(t.Context(), p); (err == nil) != accepted {
+				t.Errorf("accepted elsewhere: %v; Reassign = %v", accepted, err)
+			}
+		})
+	}
+}
+
+// A pod that is asked although it serves, and drains meanwhile, is left to its drain.
+func TestPodThatDrainsWhileItIsAskedIsNotDeleted(t *testing.T) {
+	for _, refuses := range []error{nil, errors.New("connection was reset")} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1)
+			w.abandoned(single())
+			w.answers(func(_ context.Context, p pool.Pod) error {
+				w.view.ExpectDraining(p.UID, time.Now())
+				return refuses
+			})
+			for range 5 {
+				w.TakeUp(t.Context(), fn.KeyOf(single()))
+				<-time.After(time.Second)
+			}
+			w.settled()
+			if n := w.pods(); n[pool.Draining]+n[pool.Assigned] != 1 || w.posts() != 1 {
+				t.Errorf("%d assignments, pods %v", w.posts(), n)
+			}
+		})
+	}
+}

@@ -65,7 +65,11 @@ func (s *Supervisors) giveBack(key fn.Key, sup *supervisor, again bool) {
 // converges the function again, a failure waits for the interval.
 func (s *Supervisors) grow(ctx context.Context, r *round, n int) {
 	joins := len(r.active)+r.growing == 0
-	n = min(n, max(1, claimable(s.Pods.Unassigned(r.key.Namespace, r.key.Deployment))))
+	free := claimable(s.Pods.Unassigned(r.key.Namespace, r.key.Deployment))
+	if free == 0 && r.growing > 0 {
+		return // one waits already
+	}
+	n = min(n, max(1, free))
 	places, _ := s.reserve(r.sup, n)
 	for i := range places {
 		go func() {

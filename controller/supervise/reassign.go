@@ -65,6 +65,8 @@ func (s *Supervisors) reassignOne(ctx context.Context, r *round, p pool.Pod) {
 	case err == nil:
 	case ctx.Err() != nil: // cut short by a stop it is left to the next replica
 		outcome = "cut"
+	case s.drains(p): // it may have accepted from another replica, and serve
+		outcome = "cut"
 	default:
 		outcome = "deleted"
 		s.Retirer.DeleteSoon(p, "did not accept its assignment after a restart: "+err.Error())
@@ -72,6 +74,10 @@ func (s *Supervisors) reassignOne(ctx context.Context, r *round, p pool.Pod) {
 	s.metrics.reassigns.WithLabelValues(outcome).Inc()
 	s.Logger.Info("assignment after a restart", zap.Stringer("function", r.key), zap.String("pod", p.Namespace+"/"+p.Name),
 		zap.String("uid", p.UID), zap.Int32("restarts", p.Restarts), zap.String("outcome", outcome), zap.Error(err))
+}
+
+func (s *Supervisors) drains(p pool.Pod) bool {
+	return slices.ContainsFunc(s.Pods.Instances(p.Key), func(now pool.Pod) bool { return now.UID == p.UID && now.State() == pool.Draining })
 }
 
 func (s *Supervisors) askAgain(ctx context.Context, p pool.Pod) (err error) {

@@ -39,6 +39,24 @@ func TestAskedIsNotStuck(t *testing.T) {
 	})
 }
 
+// A restarted instance that drains meanwhile is left to its drain.
+func TestRestartedInstanceThatDrainsIsNotDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 5, 0)
+		w.hangs = true
+		p := ready(f, "a", time.Now())
+		w.view.Apply(p)
+		w.beat(f, 1, nil)
+		w.restart(p, true)
+		w.view.ExpectDraining("a", time.Now())
+		w.beatFor(2*assigning, f, 1, nil)
+		w.expectReassigned("a")
+		if len(w.deleted) > 0 {
+			t.Errorf("%v deleted", w.deleted)
+		}
+	})
+}
+
 // lateAcquirer has an instance accept while it says whom it asks.
 type lateAcquirer struct{ *world }
 
