@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // Layout says where Skipper is. All namespaces must exist.
@@ -126,23 +127,46 @@ func get(ctx context.Context, kube kubernetes.Interface, r Ref) (Object, error) 
 	return o, nil
 }
 
-// write creates or replaces; it fails with a conflict where somebody else did meanwhile.
+// write creates an object, or puts other data into the one that there is, whose
+// labels, annotations and owners are others' affair. It fails with a conflict
+// where somebody else wrote meanwhile.
 func write(ctx context.Context, kube kubernetes.Interface, c Change) error {
-	meta := metav1.ObjectMeta{
-		Name: c.Name, Namespace: c.Namespace, ResourceVersion: c.Version, Labels: map[string]string{"app.kubernetes.io/part-of": "skipper"},
+	if c.Kind == "Secret" {
+		return writeSecret(ctx, kube.CoreV1().Secrets(c.Namespace), c)
 	}
-	var err error
-	switch {
-	case c.Kind == "Secret" && !c.Replaces:
-		_, err = kube.CoreV1().Secrets(c.Namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta, Type: c.Type, Data: c.Data}, metav1.CreateOptions{})
-	case c.Kind == "Secret":
-		_, err = kube.CoreV1().Secrets(c.Namespace).Update(ctx, &corev1.Secret{ObjectMeta: meta, Type: c.Type, Data: c.Data}, metav1.UpdateOptions{})
-	case !c.Replaces:
-		_, err = kube.CoreV1().ConfigMaps(c.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: texts(c.Data)}, metav1.CreateOptions{})
-	default:
-		_, err = kube.CoreV1().ConfigMaps(c.Namespace).Update(ctx, &corev1.ConfigMap{ObjectMeta: meta, Data: texts(c.Data)}, metav1.UpdateOptions{})
+	return writeConfigMap(ctx, kube.CoreV1().ConfigMaps(c.Namespace), c)
+}
+
+func writeSecret(ctx context.Context, secrets corev1client.SecretInterface, c Change) error {
+	if !c.Replaces {
+		_, err := secrets.Create(ctx, &corev1.Secret{ObjectMeta: metaOf(c), Type: c.Type, Data: c.Data}, metav1.CreateOptions{})
+		return err
 	}
+	s, err := secrets.Get(ctx, c.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	s.ResourceVersion, s.Data = c.Version, c.Data
+	_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
 	return err
+}
+
+func writeConfigMap(ctx context.Context, maps corev1client.ConfigMapInterface, c Change) error {
+	if !c.Replaces {
+		_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metaOf(c), Data: texts(c.Data)}, metav1.CreateOptions{})
+		return err
+	}
+	m, err := maps.Get(ctx, c.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	m.ResourceVersion, m.Data = c.Version, texts(c.Data)
+	_, err = maps.Update(ctx, m, metav1.UpdateOptions{})
+	return err
+}
+
+func metaOf(c Change) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: c.Name, Namespace: c.Namespace, Labels: map[string]string{"app.kubernetes.io/part-of": "skipper"}}
 }
 
 func texts(data map[string][]byte) map[string]string {
