@@ -61,7 +61,7 @@ type odds struct {
 }
 
 func newOdds(r *rand.Rand) odds {
-	o := odds{every: time.Duration(1+r.IntN(9)) * time.Second}
+	o := odds{every: time.Duration(1000+r.IntN(5000)) * time.Millisecond}
 	for k := range kinds {
 		if r.IntN(3) > 0 || k == loadChanges {
 			o.on[k] = true
@@ -113,7 +113,7 @@ func (w *world) begin() {
 		w.changeLoad(f)
 		w.after(w.upTo(0, time.Second), func() { w.traffic(f) })
 	}
-	w.every(3*time.Second, func() bool { w.checkCounts(); return true })
+	w.every(10*time.Second, func() bool { w.checkCounts(); return true })
 	w.after(w.odds.every, w.disturb)
 }
 
@@ -311,7 +311,7 @@ func (w *world) setBad(f *function, bad bool) {
 func (w *world) calmDown() {
 	w.say("world", "calm")
 	w.mu.Lock()
-	w.calm = true
+	w.calm, w.calmAt = true, time.Now()
 	w.api.downTil, w.api.slowTil = time.Time{}, time.Time{}
 	clear(w.links)
 	for _, f := range w.functions {
@@ -331,28 +331,25 @@ func (w *world) calmDown() {
 		g.cutTil, g.deafTil = time.Time{}, time.Time{}
 		w.after(time.Second, g.startExtproc)
 	}
-	for _, g := range w.gateways {
-		for _, r := range w.requestsOf(g) {
-			w.after(w.upTo(0, 15*time.Second), func() { w.finish(r, "") }) // its client leaves
-		}
+	for _, r := range w.requests(func(*request) bool { return true }) {
+		w.after(w.upTo(0, leaveWithin), func() { w.finish(r, "") }) // its client leaves
 	}
-	end := time.Now().Add(steadyFor)
 	for _, f := range w.functions {
 		f.steady = []int{0, 1, 2, 4, 8}[w.fate.IntN(5)]
 		if f.key.Oneshot {
 			f.steady = min(f.steady, 1)
 		}
-		w.hold(f, end)
+		w.hold(f)
 	}
 }
 
 // hold keeps the steady number of requests in progress.
-func (w *world) hold(f *function, end time.Time) {
+func (w *world) hold(f *function) {
 	var all []*request
 	w.every(500*time.Millisecond, func() bool {
 		kept := all[:0]
 		for _, r := range all {
-			if w.drains(r.uid) {
+			if w.resting || w.drains(r.uid) {
 				w.finish(r, "") // its client leaves rather than be cut off
 			}
 			if !r.done {
@@ -360,8 +357,8 @@ func (w *world) hold(f *function, end time.Time) {
 			}
 		}
 		all = kept
-		for len(all) < f.steady {
-			takes := time.Until(end)
+		for !w.resting && len(all) < f.steady {
+			takes := steadyFor
 			if f.key.Oneshot {
 				takes = min(takes, w.upTo(3*time.Second, 40*time.Second))
 			}
@@ -371,7 +368,7 @@ func (w *world) hold(f *function, end time.Time) {
 			}
 			all = append(all, r)
 		}
-		return time.Now().Before(end)
+		return !w.resting
 	})
 }
 

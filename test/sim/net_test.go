@@ -13,6 +13,7 @@ import (
 
 	"skipper/controller/forward"
 	"skipper/controller/ring"
+	"skipper/controller/supervise"
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
 	"skipper/xds"
@@ -171,7 +172,6 @@ func (f forwarder) send(ip string, on *skipperpb.HeartbeatRequest) {
 
 // heartbeat is the call of that name.
 func (r *replica) heartbeat(q *skipperpb.HeartbeatRequest) {
-	r.w.heard(r, q)
 	_, _ = r.server.Heartbeat(r.life, q)
 }
 
@@ -180,10 +180,26 @@ func (r *replica) getInstance(ctx context.Context, q *skipperpb.GetInstanceReque
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(r.life, cancel)()
-	r.w.spoken(r, q.GetFunction())
 	answer, err := r.server.GetInstance(ctx, q)
 	if r.life.Err() != nil {
 		return nil, errUnreachable
 	}
 	return answer, err
+}
+
+// hearing notes what a replica's supervisors are told.
+type hearing struct {
+	*supervise.Supervisors
+
+	r *replica
+}
+
+func (h hearing) Touch(f *skipperpb.Function) {
+	h.r.w.spoken(h.r, f)
+	h.Supervisors.Touch(f)
+}
+
+func (h hearing) Heard(f *skipperpb.Function) {
+	h.r.w.spoken(h.r, f)
+	h.Supervisors.Heard(f)
 }

@@ -316,12 +316,6 @@ func (w *world) spoken(r *replica, f *skipperpb.Function) {
 	said.last[metadata] = now
 }
 
-func (w *world) heard(r *replica, q *skipperpb.HeartbeatRequest) {
-	for _, h := range q.GetHeartbeats() {
-		w.spoken(r, h.GetFunction())
-	}
-}
-
 // judgeDeleteLocked is asked of each deletion by a replica.
 func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
@@ -384,8 +378,9 @@ func (w *world) checkCounts() {
 	}
 }
 
-// checkSteady: what is desired is there, no more, and nothing is stale.
-func (w *world) checkSteady() {
+// unsteady is what is not as desired under steady traffic: what is desired is
+// there, no more, and nothing is stale.
+func (w *world) unsteady() (out findings) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.functions {
@@ -393,42 +388,41 @@ func (w *world) checkSteady() {
 			continue
 		}
 		all := w.instancesLocked(f.key)
-		// A request that goes on elsewhere counts on both pods until the next
-		// heartbeat, and the window remembers that.
-		if want := f.needs(f.steady); len(all) < want || len(all) > f.needs(2*f.steady) {
-			w.violateLocked("settle", "%s has %d instances at a steady %d requests, %d are desired", f, len(all), f.steady, want)
+		if want := f.needs(f.steady); len(all) != want {
+			out.add("settle", "%s has %d instances at a steady %d requests, %d are desired", f, len(all), f.steady, want)
 		}
 		for _, p := range all {
 			if p.ReplicaSet != f.pool.set(f.pool.revision) || p.Function.GetMetadata() != f.metadata {
-				w.violateLocked("settle", "%s keeps stale pod %s of %s, metadata %q", f, p.UID, p.ReplicaSet, p.Function.GetMetadata())
+				out.add("settle", "%s keeps stale pod %s of %s, metadata %q", f, p.UID, p.ReplicaSet, p.Function.GetMetadata())
 			}
 		}
 	}
+	return out
 }
 
-// checkRest: nothing is left of traffic that has ended.
-func (w *world) checkRest() {
+// left is what is left of traffic that has ended.
+func (w *world) left() (out findings) {
 	for _, r := range w.replicas {
 		for _, f := range w.functions {
 			if n := r.loads.Activity(f.key, time.Now()).InFlight; n != 0 {
-				w.violate("6", "%s counts %d requests in progress of %s after the end of traffic", r.ip, n, f)
+				out.add("6", "%s counts %d requests in progress of %s after the end of traffic", r.ip, n, f)
 			}
 		}
 		if left := r.supervisors.Functions(); len(left) > 0 {
-			w.violate("settle", "%s still supervises %v", r.ip, left)
+			out.add("settle", "%s still supervises %v", r.ip, left)
 		}
 	}
 	for _, g := range w.gateways {
 		for _, u := range g.ep.table.Usage(time.Now()) {
 			if u.Total != 0 {
-				w.violate("6", "extproc %s counts %d requests in progress of %s after the end of traffic", g.ep.id, u.Total, u.Function.GetTenant())
+				out.add("6", "extproc %s counts %d requests in progress of %s after the end of traffic", g.ep.id, u.Total, u.Function.GetTenant())
 			}
 		}
 	}
-	w.checkPods()
+	return append(out, w.leftPods()...)
 }
 
-func (w *world) checkPods() {
+func (w *world) leftPods() (out findings) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	free := map[string]int32{}
@@ -437,14 +431,14 @@ func (w *world) checkPods() {
 		read := w.oracle.read(p)
 		uids[read.UID] = true
 		if read.Marked {
-			w.violateLocked("settle", "pod %s of %s is left, %s", read.UID, read.Key, read.State())
+			out.add("settle", "pod %s of %s is left, %s", read.UID, read.Key, read.State())
 		} else if read.Ready {
 			free[read.Deployment]++
 		}
 	}
 	for _, d := range w.pools {
 		if free[d.name] != d.replicas {
-			w.violateLocked("settle", "pool %s has %d pods, want %d", d.name, free[d.name], d.replicas)
+			out.add("settle", "pool %s has %d pods, want %d", d.name, free[d.name], d.replicas)
 		}
 	}
 	for _, r := range w.replicas {
@@ -453,7 +447,8 @@ func (w *world) checkPods() {
 			shown[p.UID] = true
 		}
 		if !maps.Equal(shown, uids) {
-			w.violateLocked("settle", "%s sees %d pods, there are %d", r.ip, len(shown), len(uids))
+			out.add("settle", "%s sees %d pods, there are %d", r.ip, len(shown), len(uids))
 		}
 	}
+	return out
 }

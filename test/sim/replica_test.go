@@ -113,7 +113,7 @@ func (r *replica) build() {
 	r.buildSupervisors(reg, log)
 	r.buildPublisher(reg, log)
 	r.server = server.New(server.Options{Namespaces: namespaces, Shards: shards}, server.Deps{
-		Pods: r.view, Heartbeats: r.beats, Acquirer: r.acquirer, Retirer: r.retirer, Supervisors: r.supervisors,
+		Pods: r.view, Heartbeats: r.beats, Acquirer: r.acquirer, Retirer: r.retirer, Supervisors: hearing{r.supervisors, r},
 		Forwarder: forwarder{r}, Live: r.live, Logger: log, Registerer: reg,
 	})
 }
@@ -127,7 +127,7 @@ func (r *replica) buildSupervisors(reg prometheus.Registerer, log *zap.Logger) {
 	r.supervisors = supervise.New(supervise.Options{
 		Policy: policy, Interval: scaleInterval, AssignTimeout: b.assignTimeout(), Grace: time.Second, Replacements: 3, Agreement: b.agreement(),
 	}, supervise.Deps{
-		Pods: b.pods(r.view), Heartbeats: b.activity(r.loads), Acquirer: r.acquirer, Retirer: retirer{r}, Responsible: r.responsible,
+		Pods: b.pods(r.view), Heartbeats: b.activity(r.loads), Acquirer: b.acquirer(r.acquirer), Retirer: retirer{r}, Responsible: r.responsible,
 		Logger: log, Registerer: reg,
 	})
 }

@@ -245,6 +245,9 @@ func (w *world) reach(r *request) {
 	}
 	w.mu.Unlock()
 	if !refused {
+		if w.calm && r.came.Before(w.calmAt) {
+			r.takes = min(r.takes, leaveWithin) // its client leaves, as those of the others do
+		}
 		w.after(r.takes, func() { w.finish(r, "") })
 		return
 	}
@@ -333,16 +336,22 @@ func (w *world) runningLocked(uid string) []*request {
 }
 
 func (w *world) requestsOf(g *gateway) []*request {
+	return w.requests(func(r *request) bool { return r.ep.g == g })
+}
+
+// requests are those in progress, the oldest first.
+func (w *world) requests(which func(*request) bool) []*request {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var out []*request
 	for _, all := range w.open {
 		for r := range all {
-			if r.ep.g == g {
+			if which(r) {
 				out = append(out, r)
 			}
 		}
 	}
+	slices.SortFunc(out, func(a, b *request) int { return a.came.Compare(b.came) })
 	return out
 }
 

@@ -20,6 +20,7 @@ var (
 	oneSeed   = flag.Uint64("sim.seed", 0, "live through the schedule with this seed alone; 0: all")
 	repeat    = flag.Int("sim.repeat", 1, "how often to live through each")
 	told      = flag.Int("sim.told", 40, "how many of the latest events of a world a failure shows")
+	catches   = flag.Int("sim.catches", 1, "how often TestBroken is to catch each variant, to find seeds that do")
 	only      = flag.String("sim.broken", "", "the only broken variant that TestBroken runs; empty: all")
 )
 
@@ -43,14 +44,10 @@ func live(t *testing.T, seed uint64, b broken) (o outcome) {
 		w.begin()
 		w.runFor(chaosFor)
 		w.calmDown()
-		w.runFor(steadyFor - time.Second)
-		if !w.failed() {
-			w.checkSteady()
-		}
-		w.runFor(restingFor)
-		if !w.failed() {
-			w.checkRest()
-		}
+		w.runFor(heartbeatTimeout)
+		w.settle(steadyFor-heartbeatTimeout, w.unsteady)
+		w.resting = true
+		w.settle(restingFor, w.left)
 		w.mu.Lock()
 		o = outcome{w.found, w.trace.last(*told, w.began), w.claims, w.served}
 		w.mu.Unlock()

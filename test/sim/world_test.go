@@ -29,9 +29,12 @@ const (
 	shards            = 16
 	maxSkew           = 4 * time.Second // between any two replicas' clocks
 
-	chaosFor   = 120 * time.Second
-	steadyFor  = 95 * time.Second  // calm, with traffic
-	restingFor = 150 * time.Second // calm, without
+	chaosFor    = 70 * time.Second
+	steadyFor   = 95 * time.Second  // calm, with traffic, at most
+	restingFor  = 150 * time.Second // calm, without, at most
+	leaveWithin = 15 * time.Second  // clients that were there before the calm
+	lookEvery   = 5 * time.Second   // whether all is as it should be
+	enough      = 3                 // such looks, one after the other
 )
 
 // violation is one finding: what rule (an invariant's number) was broken, and how.
@@ -58,6 +61,8 @@ type world struct {
 	made      int        // gateways and replicas, for their names
 	odds      odds
 	calm      bool
+	calmAt    time.Time
+	resting   bool // no traffic any more
 
 	mu sync.Mutex
 	// The fields below are guarded by mu.
@@ -147,6 +152,36 @@ func (w *world) runFor(d time.Duration) {
 		case <-timer.C:
 		case <-w.wake:
 		}
+	}
+}
+
+// findings are what is not as it should be.
+type findings []violation
+
+func (f *findings) add(rule, format string, args ...any) {
+	*f = append(*f, violation{rule, fmt.Sprintf(format, args...)})
+}
+
+// settle lets the world go on until all stays as it should be for some looks.
+// What does not within the time is broken.
+func (w *world) settle(within time.Duration, look func() findings) {
+	end := time.Now().Add(within)
+	for quiet := 0; quiet < enough; quiet++ {
+		w.runFor(lookEvery)
+		if w.failed() {
+			return
+		}
+		found := look()
+		if len(found) > 0 {
+			quiet = -1
+		}
+		if time.Now().Before(end) {
+			continue
+		}
+		for _, f := range found {
+			w.violate(f.rule, "%s", f.text)
+		}
+		return
 	}
 }
 
