@@ -65,8 +65,8 @@ func imageStory(t *testing.T, s *stage) {
 	}
 	most := watch.most()
 	t.Logf("%d functions have the image %s after %s, at most %d replaced at once, %d requests served", len(functions), image, took.Round(time.Second), most, answered)
-	if most != mostReplaced {
-		t.Errorf("at most %d functions were replaced at once, want %d: as many as may, and no more", most, mostReplaced)
+	if most > mostReplaced || most < mostReplaced/2 {
+		t.Errorf("at most %d functions were replaced at once, want up to %d, and more than a few", most, mostReplaced)
 	}
 	p.wantClaims(t, "", 2*len(functions))
 }
@@ -106,13 +106,13 @@ func (s *stage) otherImage(t *testing.T) string {
 	}
 	image := model.Spec.Template.Spec.Containers[0].Image
 	other := image[:max(strings.LastIndex(image, ":"), 0)] + ":e2e-" + strings.TrimPrefix(s.functions, suiteLabel+"-stage-")
-	s.ctr(t, "images", "tag", image, other)
-	t.Cleanup(func() { s.ctr(t, "images", "rm", other) })
+	ctr(t, "images", "tag", image, other)
+	t.Cleanup(func() { ctr(t, "images", "rm", other) })
 	return other
 }
 
 // ctr asks the local node's container runtime.
-func (s *stage) ctr(t *testing.T, args ...string) {
+func ctr(t *testing.T, args ...string) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
