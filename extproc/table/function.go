@@ -41,6 +41,8 @@ type Function struct {
 	counts map[string]*counter
 	// lastUsed is when used was last found set.
 	lastUsed time.Time
+	// told says that the last usage had requests in progress.
+	told bool
 }
 
 func newFunction(h *header.Function, zone string, now time.Time) *Function {
@@ -230,8 +232,15 @@ func (f *Function) usage(now time.Time) Usage {
 	if f.used.Swap(false) || u.Total > 0 {
 		f.lastUsed = now
 	}
-	u.Idle = now.Sub(f.lastUsed)
+	u.Idle, f.told = now.Sub(f.lastUsed), u.Total > 0
 	return u
+}
+
+// owes says that somebody believes that the function has requests in progress.
+func (f *Function) owes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told
 }
 
 func put(m *map[string]uint32, k string, n uint32) {

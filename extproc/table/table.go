@@ -67,6 +67,9 @@ type Table struct {
 	// connected is since when it is so; zero while it is not.
 	connected time.Time
 	lost      []lost
+	// parted are functions that made room while the last that was told of them is
+	// that requests are in progress.
+	parted []*Function
 }
 
 type shard struct {
@@ -139,11 +142,22 @@ func (t *Table) makeRoom(m map[string]*Function) {
 	}
 	slices.SortFunc(names, func(a, b string) int { return worths[a].compare(worths[b]) })
 	for _, name := range names {
-		if m[name].expel() {
+		if f := m[name]; f.expel() {
 			t.forget(m, name)
+			t.part(f)
 			return
 		}
 	}
+}
+
+// part remembers a function that made room for the next Usage, if need be.
+func (t *Table) part(f *Function) {
+	if !f.owes() {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.parted = append(t.parted, f)
 }
 
 // Hold counts one more request on i, with which the controller has just answered
@@ -273,13 +287,31 @@ func (t *Table) Restore(h *skipperpb.Function, failures map[string]uint32) {
 	}
 }
 
-// Usage lists what every function is used for at this moment. Failures are given
-// once: whoever cannot report them calls Restore.
+// Usage lists what every function is used for at this moment; one that made room
+// since it was last said to have requests in progress is listed once more, with
+// none. Failures are given once: whoever cannot report them calls Restore.
 func (t *Table) Usage(now time.Time) []Usage {
-	var out []Usage
+	out := t.partings()
 	for i := range t.shards {
 		for _, f := range *t.shards[i].view.Load() {
 			out = append(out, f.usage(now))
+		}
+	}
+	return out
+}
+
+// partings are the last words on functions that made room, and have not come back.
+func (t *Table) partings() []Usage {
+	t.mu.Lock()
+	parted := t.parted
+	t.parted = nil
+	t.mu.Unlock()
+	var out []Usage
+	said := map[string]bool{}
+	for _, f := range slices.Backward(parted) {
+		if h := f.config.Load(); !said[h.Name] && t.find(h.Name) == nil {
+			said[h.Name] = true
+			out = append(out, Usage{Function: h.Spec})
 		}
 	}
 	return out

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"skipper/proto/fn"
+	"skipper/xds"
+
 	"skipper/extproc/header"
 )
 
@@ -89,5 +92,52 @@ func TestFunctionThatMadeRoomIsNotRemovedTwice(t *testing.T) {
 	table.remove(s, function("t").Name) // for the former one, late
 	if table.Size() != 1 {
 		t.Error("another function of that name was removed")
+	}
+}
+
+// totals are the requests in progress by function, once for each time it is named.
+func totals(all []Usage) map[string][]uint32 {
+	out := map[string][]uint32{}
+	for _, u := range all {
+		name := xds.InstancesName(fn.KeyOf(u.Function))
+		out[name] = append(out[name], u.Total)
+	}
+	return out
+}
+
+// pushOut adds others until h has made room.
+func pushOut(table *Table, h *header.Function) {
+	for i := 0; table.find(h.Name) != nil; i++ {
+		table.Function(function(fmt.Sprint("flood", h.Name, i)))
+	}
+}
+
+// Whoever makes room is named once more, without requests, if the last word on it
+// was of some; one that has come back is named once, as it is.
+func TestFunctionThatMadeRoomLeavesNoCountBehind(t *testing.T) {
+	start := time.Now()
+	for _, row := range []struct {
+		back  bool
+		first []uint32
+		then  int
+	}{{false, []uint32{0}, 0}, {true, []uint32{1}, 1}} {
+		table := New(Options{Staleness: time.Hour, Confirm: time.Hour, Idle: time.Hour, Most: 1, Now: start})
+		busy, calm := function("busy"), function("calm")
+		lease, _ := table.Function(busy).hold(newInstance(pod(1, 1), &counter{}))
+		table.Usage(start)
+		lease.Release()
+		table.Function(calm)
+		pushOut(table, busy)
+		pushOut(table, calm)
+		if row.back {
+			lease, _ = table.Function(busy).hold(newInstance(pod(2, 1), &counter{}))
+		}
+		if got := totals(table.Usage(start)); !slices.Equal(got[busy.Name], row.first) || got[calm.Name] != nil {
+			t.Errorf("back: %v: busy is said to have %v, want %v; calm %v, want nothing", row.back, got[busy.Name], row.first, got[calm.Name])
+		}
+		if got := totals(table.Usage(start)); len(got[busy.Name]) != row.then {
+			t.Errorf("back: %v: busy is named %d times later, want %d", row.back, len(got[busy.Name]), row.then)
+		}
+		lease.Release()
 	}
 }
