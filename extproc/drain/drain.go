@@ -80,7 +80,7 @@ func (d *Drainer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Drain returns nil when Envoy has nothing in progress, at least Least after
 // the first call; the context's error when that ends before.
 func (d *Drainer) Drain(ctx context.Context) error {
-	d.once.Do(func() { d.begin(ctx) })
+	d.once.Do(func() { d.begin(context.WithoutCancel(ctx)) }) // for all who wait, also where this one leaves
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	var seen history

@@ -78,6 +78,9 @@ func (a *admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type transport struct{ http.Handler }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
 	w := httptest.NewRecorder()
 	t.ServeHTTP(w, r)
 	return w.Result(), nil
@@ -106,6 +109,22 @@ func TestDrainWaitsForWhatIsInProgress(t *testing.T) {
 		}
 		if a.failed != 1 {
 			t.Errorf("health checks failed %d times, want once", a.failed)
+		}
+	})
+}
+
+// The first of those who ask may leave at once: the others' drain has begun all the same.
+func TestDrainBeginsForAllWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &admin{}
+		d := &Drainer{client: &http.Client{Transport: transport{a}}, base: "http://envoy", log: zap.NewNop()}
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		if err := d.Drain(left); !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v for who has left", err)
+		}
+		if err := d.Drain(t.Context()); err != nil || a.failed != 1 {
+			t.Errorf("error %v, health checks failed %d times, want once", err, a.failed)
 		}
 	})
 }
