@@ -131,8 +131,10 @@ func (s Server) stop(base context.Context, srv *http.Server, busy *tracker) erro
 
 // cut ends what is left and gives the handlers a moment to notice.
 func (s Server) cut(srv *http.Server, cut context.CancelFunc, busy *tracker) {
-	cut()
+	// Connections first: a handler that returns because its context has ended
+	// would otherwise give its client an empty answer in good order.
 	_ = srv.Close() // its error is that of a listener or connection that nobody wants any more
+	cut()
 	ctx, cancel := context.WithTimeout(context.Background(), cutWait)
 	defer cancel()
 	_ = busy.wait(ctx) // a handler that ignores its context cannot be helped
