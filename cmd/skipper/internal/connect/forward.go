@@ -51,7 +51,7 @@ func (f *PortForwarder) Forward(ctx context.Context, namespace, pod string, port
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s (needs the right to create pods/portforward): %w", port, namespace, pod, err)
 	case <-ready:
 	}
-	closed = func() { stop(); _ = <-done }
+	closed = func() { stop(); <-done }
 	ports, err := forward.GetPorts()
 	if err != nil {
 		closed()
