@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -87,28 +88,33 @@ func get(t *testing.T, url string) (*http.Response, string) {
 }
 
 func TestViewSaysWhatTheStateSays(t *testing.T) {
-	c := viewOf(world(), false).narrowed("")
-	if len(c.Functions) != 2 || c.Functions[0].Tenant != "busy" || c.FunctionsTotal != 2 {
-		t.Fatalf("functions %+v, want the busiest first", c.Functions)
-	}
-	f := c.Functions[0]
-	if f.Ready != 2 || f.Assigned != 1 || f.Draining != 1 || f.Instances != nil {
-		t.Errorf("%+v, want 2 ready, 1 assigned, 1 draining, and no instances in an overview", f)
-	}
-	if f.Decision == nil || f.Decision.Desired != 4 || f.Decision.Reason != "in flight requests" || f.Decision.At != "" {
-		t.Errorf("decision %+v", f.Decision)
-	}
-	if c.Functions[1].Decision != nil {
-		t.Error("a function without a decision has one")
-	}
-	if c.Events[0].ID != "10.0.0.1#2" || c.Events[0].Type != "scale up" || c.Events[0].Function != "prod/echo/busy" {
-		t.Errorf("events %+v, want the newest first", c.Events)
-	}
-	if a := c.Controllers[0].ViewAge; a == nil || *a != 1.5 {
-		t.Errorf("view age %v, want 1.5 s", a)
-	}
-	if c.Controllers[1].ViewAge != nil || c.Controllers[1].Unreachable == "" || !c.Partial {
-		t.Errorf("a silent controller is shown as %+v", c.Controllers[1])
+	c, age := viewOf(world(), false).narrowed(""), 1.5
+	bounds := scale{Min: 1, Max: 5, InFlight: 10}
+	for _, row := range []struct {
+		what      string
+		got, want any
+	}{
+		{"functions, the busiest first and without instances", c.Functions, []function{
+			{
+				Namespace: "prod", Deployment: "echo", Tenant: "busy", Ready: 2, Assigned: 1, Draining: 1, InFlight: 40, Scale: bounds,
+				Decision: &decision{Desired: 4, Reason: "in flight requests", Message: "40 in flight / target 10 = 4"},
+			},
+			{Namespace: "prod", Deployment: "echo", Tenant: "calm", InFlight: 1, Scale: bounds},
+		}},
+		{"their number", c.FunctionsTotal, 2},
+		{"events, the newest first", c.Events, []event{
+			{ID: "10.0.0.1#2", Type: "scale up", Severity: "info", Function: "prod/echo/busy", Message: "3 to 4"},
+			{ID: "10.0.0.1#1", Type: "pod assigned", Severity: "unspecified", Function: "prod/echo/calm"},
+		}},
+		{"controllers, a silent one among them", c.Controllers, []controller{
+			{IP: "10.0.0.1", Synced: true, Ring: []string{"10.0.0.1", "10.0.0.2"}, ViewAge: &age},
+			{IP: "10.0.0.2", Unreachable: "no answer within 2s", Ring: []string{}},
+		}},
+		{"whether that is all", c.Partial, true},
+	} {
+		if diff := cmp.Diff(row.want, row.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.what, diff)
+		}
 	}
 }
 
