@@ -98,7 +98,8 @@ func TestValidateFieldByField(t *testing.T) {
 		{"table-staleness", "0s"},
 		{"pool-reserve", "1"},
 		{"log-level", "loud"},
-		{"log-format", "xml"}, {"otlp-endpoint", "collector:4317"},
+		{"log-format", "xml"},
+		{"otlp-endpoint", "collector:4317"},
 	}
 	for _, tt := range tests {
 		c, fs := valid(), pflag.NewFlagSet("controller", pflag.ContinueOnError)
