@@ -78,9 +78,18 @@ func TestSignaturesPerListener(t *testing.T) {
 
 func TestParseRulesNamesEachFault(t *testing.T) {
 	for _, fault := range []struct{ flag, entry string }{
-		{"allow-namespaces", "A"}, {"allow-namespaces", ""}, {"allow-namespaces", "a/b"}, {"allow-namespaces", "Public=a"}, {"allow-namespaces", "=a"},
-		{"allow-deployments", "a"}, {"allow-deployments", "a/"}, {"allow-deployments", "*/x"}, {"allow-deployments", "a/x*"}, {"allow-deployments", "a/x/y"},
-		{"require-signed-function", "A b"}, {"require-signed-function", ""},
+		{"allow-namespaces", "A"},
+		{"allow-namespaces", ""},
+		{"allow-namespaces", "a/b"},
+		{"allow-namespaces", "Public=a"},
+		{"allow-namespaces", "=a"},
+		{"allow-deployments", "a"},
+		{"allow-deployments", "a/"},
+		{"allow-deployments", "*/x"},
+		{"allow-deployments", "a/x*"},
+		{"allow-deployments", "a/x/y"},
+		{"require-signed-function", "A b"},
+		{"require-signed-function", ""},
 	} {
 		lists := map[string][]string{fault.flag: {fault.entry}}
 		_, err := ParseRules(lists["allow-namespaces"], lists["allow-deployments"], lists["require-signed-function"])
