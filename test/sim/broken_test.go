@@ -142,7 +142,7 @@ var variants = []struct {
 	{"configuration flips", broken{flips: true}, []string{"config"}, []uint64{6, 13, 18, 31}},
 	{"draining counts", broken{countsDraining: true}, []string{"settle", "7"}, []uint64{29, 32}},
 	{"stuck at once", broken{stuckSoon: true, askedIsStuck: true}, []string{"8", "5"}, []uint64{17}},
-	{"drain without acknowledgement", broken{noAck: true}, []string{"5"}, nil},
+	{"drain without acknowledgement", broken{noAck: true}, []string{"5"}, []uint64{14, 130}},
 	{"writes forgotten", broken{noOverlay: true}, []string{"7", "3", "8"}, []uint64{23, 26, 36}},
 	{"net asks nobody", broken{blindNet: true}, []string{"5", "2"}, []uint64{3, 7, 8, 11}},
 }

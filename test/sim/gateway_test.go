@@ -84,7 +84,8 @@ func (g *gateway) startExtproc() {
 
 func (g *gateway) trouble() { g.troubleTil = time.Now().Add(sendsWithin) }
 
-// killExtproc ends it without a word; Envoy lives on.
+// killExtproc ends it without a word; Envoy lives on. A plain router has none:
+// its requests end with it.
 func (g *gateway) killExtproc() {
 	e := g.ep
 	if e == nil {
@@ -94,6 +95,11 @@ func (g *gateway) killExtproc() {
 	g.ep = nil
 	g.trouble()
 	e.kill()
+	if g.plain {
+		for _, r := range g.w.requestsOf(g) {
+			g.w.finish(r, "its router was killed")
+		}
+	}
 	g.w.after(g.w.upTo(0, time.Second), e.disconnect)
 	g.w.after(g.w.upTo(500*time.Millisecond, 5*time.Second), g.startExtproc)
 }

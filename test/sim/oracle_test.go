@@ -334,7 +334,7 @@ func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 	}
 	late := !read.DrainingAt.IsZero() && time.Since(read.DrainingAt) >= drainTimeout-maxSkew
 	if n := len(w.open[uid]); n > 0 && !late {
-		w.violateLocked("5", "%s deletes pod %s of %s, which has %d requests in progress; it drains since %s", r.ip, uid, read.Key, n, since(read.DrainingAt))
+		w.violateLocked("5", "%s deletes pod %s of %s, which has %d requests in progress, by %s; it drains since %s", r.ip, uid, read.Key, n, w.routersLocked(uid), since(read.DrainingAt))
 		return
 	}
 	if read.Key.Oneshot {
@@ -350,6 +350,16 @@ func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 	}
 }
 
+// routersLocked are those whose requests the pod has.
+func (w *world) routersLocked(uid string) string {
+	var out []string
+	for r := range w.open[uid] {
+		out = append(out, r.ep.g.name+" "+r.ep.id)
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ", ")
+}
+
 func since(t time.Time) any {
 	if t.IsZero() {
 		return "never"
@@ -358,10 +368,14 @@ func since(t time.Time) any {
 }
 
 // judgeOneshotLocked: a pod that was given to a caller is that caller's until it
-// is given back, or nobody has spoken of it for long enough.
+// is given back, or nobody has spoken of it for long enough: for less where who
+// assigned it died before it could write that the pod accepted.
 func (w *world) judgeOneshotLocked(r *replica, p pool.Pod) {
-	quiet := time.Since(w.oracle.touched[p.UID])
-	if w.replied[p.UID] && w.bodies[p.UID].requests == 0 && !w.oracle.released[p.UID] && w.bodies[p.UID].confirmed && quiet < heartbeatTimeout-maxSkew-time.Second {
+	quiet, least := time.Since(w.oracle.touched[p.UID]), heartbeatTimeout
+	if p.State() == pool.Assigned {
+		least = 2 * assignTimeout
+	}
+	if w.replied[p.UID] && w.bodies[p.UID].requests == 0 && !w.oracle.released[p.UID] && w.bodies[p.UID].confirmed && quiet < least-maxSkew-time.Second {
 		w.violateLocked("2", "%s deletes oneshot pod %s of %s, which was given out and not given back, %s after its last use", r.ip, p.UID, p.Key, quiet)
 	}
 }
