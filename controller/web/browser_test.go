@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,11 +34,22 @@ func browser(t *testing.T) (ctx context.Context, complaints func() []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.ExecPath(program))
-	alloc, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(alloc)
-	t.Cleanup(cancel)
+	var main *exec.Cmd
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.ExecPath(program),
+		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
+			main = cmd
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		}))
+	alloc, end := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, cancel := chromedp.NewContext(alloc)
+	t.Cleanup(func() {
+		cancel()
+		end()
+		if main != nil && main.Process != nil {
+			_ = syscall.Kill(-main.Process.Pid, syscall.SIGKILL) // a browser leaves processes of its own behind
+		}
+		chromedp.FromContext(ctx).Allocator.Wait()
+	})
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
 	t.Cleanup(cancel)
 	said := make(chan string, 100)
