@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -92,6 +93,26 @@ func call(ctx context.Context, t *testing.T, tracer trace.Tracer, handler grpc.U
 		})
 }
 
+func byName(spans []tracingtest.Span) map[string]tracingtest.Span {
+	out := map[string]tracingtest.Span{}
+	for _, s := range spans {
+		out[s.Name] = s
+	}
+	return out
+}
+
+// only are the attributes whose names are asked for.
+func only(attributes, names map[string]string) map[string]string {
+	if names == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for name := range names {
+		out[name] = attributes[name]
+	}
+	return out
+}
+
 func TestSpansAreChildrenAcrossACall(t *testing.T) {
 	c := tracingtest.Start(t)
 	e := open(t, c.URL, zap.NewNop())
@@ -106,22 +127,26 @@ func TestSpansAreChildrenAcrossACall(t *testing.T) {
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	spans := map[string]tracingtest.Span{}
-	for _, s := range c.Spans() {
-		spans[s.Name] = s
-		if s.Trace != "0af7651916cd43dd8448eb211c80319c" || s.Service != "s" {
-			t.Errorf("span is %+v", s)
+	const trace, served = "0af7651916cd43dd8448eb211c80319c", "skipper.ControllerService/GetInstance"
+	spans := byName(c.Spans())
+	for _, row := range []struct {
+		name, parent string
+		failed       bool
+		attributes   map[string]string
+	}{
+		{"outer", "b7ad6b7169203331", false, nil},
+		{served, spans["outer"].ID, true, map[string]string{"skipper.tenant": "t", "skipper.outcome": "NotFound", "skipper.reason": "deployment_not_found"}},
+		{"inner", spans[served].ID, true, map[string]string{"skipper.pod": "p"}},
+	} {
+		got := spans[row.name]
+		want := tracingtest.Span{Service: "s", Name: row.name, Trace: trace, ID: got.ID, Parent: row.parent, Failed: row.failed, Attributes: row.attributes}
+		got.Attributes = only(got.Attributes, row.attributes)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s\n%+v", row.name, diff, spans)
 		}
 	}
-	outer, served, inner := spans["outer"], spans["skipper.ControllerService/GetInstance"], spans["inner"]
-	if outer.Parent != "b7ad6b7169203331" || served.Parent != outer.ID || inner.Parent != served.ID || len(spans) != 3 {
-		t.Errorf("spans are %+v", spans)
-	}
-	if outer.Failed || !served.Failed || !inner.Failed {
-		t.Errorf("failures are %+v", spans)
-	}
-	if served.Attributes["skipper.tenant"] != "t" || served.Attributes["skipper.outcome"] != "NotFound" || served.Attributes["skipper.reason"] != "deployment_not_found" || inner.Attributes["skipper.pod"] != "p" {
-		t.Errorf("attributes are %+v", spans)
+	if len(c.Spans()) != 3 {
+		t.Errorf("%d spans, want 3: %+v", len(c.Spans()), c.Spans())
 	}
 }
 
