@@ -107,6 +107,23 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// checkPoolSaid looks for one event, of the pool's problem, which has the words.
+func (s *story) checkPoolSaid(t *testing.T, words ...string) {
+	t.Helper()
+	if len(s.events) != 1 {
+		t.Fatalf("%d events, want one", len(s.events))
+	}
+	e, problem := s.events[0], s.Pools()[pool.Name{Namespace: "prod", Deployment: "echo"}]
+	if e.GetType() != skipperpb.EventType_EVENT_TYPE_MISCONFIGURED || e.GetFunction().GetDeployment() != "echo" || e.GetMessage() != problem {
+		t.Errorf("event %v, problem %q", e, problem)
+	}
+	for _, word := range words {
+		if !strings.Contains(problem, word) {
+			t.Errorf("problem %q says nothing of %s", problem, word)
+		}
+	}
+}
+
 func TestPoolThatKeepsItsPodsIsSaidOnce(t *testing.T) {
 	tell(t, func(*story) {}, func(s *story) {
 		s.view.Apply(claimed("echo-b", true))
@@ -117,14 +134,7 @@ func TestPoolThatKeepsItsPodsIsSaidOnce(t *testing.T) {
 			t.Fatalf("said after 50 s already: %v", s.events)
 		}
 		pass(5 * time.Minute)
-		if len(s.events) != 1 {
-			t.Fatalf("%d events, want one", len(s.events))
-		}
-		e, problem := s.events[0], s.Pools()[pool.Name{Namespace: "prod", Deployment: "echo"}]
-		if e.GetType() != skipperpb.EventType_EVENT_TYPE_MISCONFIGURED || e.GetFunction().GetDeployment() != "echo" || e.GetMessage() != problem ||
-			!strings.Contains(problem, "echo-a") || !strings.Contains(problem, "skipper/tenant") || !strings.Contains(problem, "echo-1") {
-			t.Errorf("event %v, problem %q", e, problem)
-		}
+		s.checkPoolSaid(t, "echo-a", "skipper/tenant", "echo-1")
 		if n := s.metric(t, "pool_selector"); n != 1 {
 			t.Errorf("metric is %v, want 1", n)
 		}
