@@ -15,8 +15,13 @@ import (
 func TestWorth(t *testing.T) {
 	start := time.Unix(1000, 0)
 	ascending := []worth{
-		{false, false, start}, {false, false, start.Add(1)}, {false, true, start},
-		{true, false, start}, {true, false, start.Add(1)}, {true, true, start}, {true, true, start.Add(1)},
+		{false, false, start},
+		{false, false, start.Add(1)},
+		{false, true, start},
+		{true, false, start},
+		{true, false, start.Add(1)},
+		{true, true, start},
+		{true, true, start.Add(1)},
 	}
 	for i, a := range ascending {
 		for j, b := range ascending {
@@ -27,20 +32,46 @@ func TestWorth(t *testing.T) {
 	}
 }
 
+// settled puts n functions of one instance each into the table.
+func settled(table *Table, n int, now time.Time) (out []*header.Function) {
+	for i := range n {
+		h := function(fmt.Sprint("real", i))
+		out = append(out, h)
+		table.Push(list(h, 1), now) // not in the table yet: nothing happens
+		table.Function(h)
+		table.Push(list(h, 1, pod(1, 1)), now)
+	}
+	return out
+}
+
+// withInstances counts those that the table still knows one instance of.
+func withInstances(table *Table, all []*header.Function) (n int) {
+	for _, h := range all {
+		if f := table.find(h.Name); f != nil && len(f.View().Instances) == 1 {
+			n++
+		}
+	}
+	return n
+}
+
+// namesIn are those of all functions in the table, sorted.
+func namesIn(table *Table) (out []string) {
+	for i := range table.shards {
+		for name := range *table.shards[i].view.Load() {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // A flood of functions neither fills the memory nor pushes out functions that
 // have requests in progress, nor those that exist.
 func TestTableIsBounded(t *testing.T) {
 	start := time.Now()
 	w := &wishes{}
 	table := New(Options{Subscriber: w, Staleness: time.Hour, Confirm: time.Hour, Idle: time.Hour, Most: 1000, Now: start})
-	one := []*header.Function{}
-	for i := range 300 {
-		h := function(fmt.Sprint("real", i))
-		one = append(one, h)
-		table.Push(list(h, 1), start) // not in the table yet: nothing happens
-		table.Function(h)
-		table.Push(list(h, 1, pod(1, 1)), start)
-	}
+	one := settled(table, 300, start)
 	busy := function("busy")
 	lease, _ := table.Function(busy).hold(newInstance(pod(9, 1), &counter{}))
 	for i := range 5000 {
@@ -52,22 +83,10 @@ func TestTableIsBounded(t *testing.T) {
 	if table.find(busy.Name) == nil {
 		t.Error("a function with a request in progress was pushed out")
 	}
-	left := 0
-	for _, h := range one {
-		if f := table.find(h.Name); f != nil && len(f.View().Instances) == 1 {
-			left++
-		}
-	}
-	if left < len(one)*95/100 {
+	if left := withInstances(table, one); left < len(one)*95/100 {
 		t.Errorf("%d of %d functions with instances are left", left, len(one))
 	}
-	present := []string{}
-	for i := range table.shards {
-		for name := range *table.shards[i].view.Load() {
-			present = append(present, name)
-		}
-	}
-	slices.Sort(present)
+	present := namesIn(table)
 	slices.Sort(w.names)
 	if !slices.Equal(present, w.names) || len(present) != table.Size() {
 		t.Errorf("%d functions, %d subscriptions, size %d: want the same ones", len(present), len(w.names), table.Size())
