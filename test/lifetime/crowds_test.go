@@ -132,6 +132,8 @@ func TestThousandClientsLeaveAColdStart(t *testing.T) {
 		crowds = append(crowds, shared, once)
 	}
 	w.waitForQueue(t, 4*each)
+	const questions = 2*each + 1 // one for each oneshot and one for the shared function
+	soon(t, "all questions are asked", func() bool { return see(w.controller, func() int { return w.waiting }) == questions })
 	leave()
 	for _, c := range crowds {
 		if diff := cmp.Diff(map[string]int{sawLeft: each}, c.heard()); diff != "" {
@@ -140,8 +142,8 @@ func TestThousandClientsLeaveAColdStart(t *testing.T) {
 	}
 	w.settle(t, tally{}, 0)
 	soon(t, "no question is left", func() bool { return see(w.controller, func() int { return w.waiting }) == 0 })
-	if n := see(w.controller, func() int { return w.abandoned }); n != 2*each+1 {
-		t.Errorf("%d questions were given up, want one for each oneshot and one for the shared function: %d", n, 2*each+1)
+	if n := see(w.controller, func() int { return w.abandoned }); n != questions {
+		t.Errorf("%d questions were given up, want all %d", n, questions)
 	}
 	w.open(gate)
 	for _, tenant := range []string{"shared", "once"} {
