@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"skipper/controller/config"
@@ -96,34 +97,41 @@ func TestEveryReplicaAnswersForTheWholeCluster(t *testing.T) {
 
 // checkWhole looks at what the crowd of the test above must show.
 func (c *crowd) checkWhole(s *skipperpb.ClusterState) {
-	t := c.t
-	t.Helper()
-	for i, r := range s.GetReplicas() {
-		if r.GetIp() != c.ips[i] || !r.GetSynced() || r.GetUnreachableReason() != "" || r.GetViewAge() == nil || !slices.Equal(r.GetRingMembers(), c.ips) {
-			t.Errorf("replica %v", r)
-		}
-	}
+	c.t.Helper()
+	c.checkReplicas(s.GetReplicas())
 	for _, one := range s.GetSupervisors() {
-		d := one.GetDecision()
-		if one.GetReportedBy() != one.GetResponsibleControllerIp() || d.GetDesiredInstances() != 1 || d.GetMessage() == "" || len(one.GetInstances()) != 1 ||
-			one.GetInstances()[0].GetState() != skipperpb.InstanceState_INSTANCE_STATE_READY {
-			t.Errorf("supervisor %v", one)
-		}
-		if f := one.GetInFlightRequests(); (f == 4) != (one.GetFunction().GetTenant() == c.ownedBy(1).GetTenant()) {
-			t.Errorf("%d requests in flight of %v", f, one.GetFunction())
-		}
+		c.checkSupervisor(one)
 	}
 	if p := s.GetPools(); len(p) != 1 || p[0].GetReadyPods() != 3 || p[0].GetAssignedPods() != 3 || p[0].GetActiveReplicaSet() != "echo-1" {
-		t.Errorf("pools %v", p)
+		c.t.Errorf("pools %v", p)
 	}
 	e := s.GetExtprocs()[0]
 	if e.GetRouterId() != "r" || e.GetRouterIp() != "10.9.0.1" || e.GetEnvoyNodeId() != "e" || e.GetFunctions() != 1 || e.GetHeartbeatAge() == nil {
-		t.Errorf("router %v", e)
+		c.t.Errorf("router %v", e)
 	}
-	for i, e := range s.GetEvents() {
-		if i > 0 && e.GetTimestamp().AsTime().Before(s.GetEvents()[i-1].GetTimestamp().AsTime()) {
-			t.Errorf("event %v is out of order", e)
+	if !slices.IsSortedFunc(s.GetEvents(), func(a, b *skipperpb.Event) int { return a.GetTimestamp().AsTime().Compare(b.GetTimestamp().AsTime()) }) {
+		c.t.Errorf("events are out of order: %v", s.GetEvents())
+	}
+}
+
+func (c *crowd) checkReplicas(all []*skipperpb.ReplicaState) {
+	c.t.Helper()
+	for i, r := range all {
+		if r.GetIp() != c.ips[i] || !r.GetSynced() || r.GetUnreachableReason() != "" || r.GetViewAge() == nil || !slices.Equal(r.GetRingMembers(), c.ips) {
+			c.t.Errorf("replica %v", r)
 		}
+	}
+}
+
+func (c *crowd) checkSupervisor(one *skipperpb.SupervisorState) {
+	c.t.Helper()
+	d := one.GetDecision()
+	if one.GetReportedBy() != one.GetResponsibleControllerIp() || d.GetDesiredInstances() != 1 || d.GetMessage() == "" || len(one.GetInstances()) != 1 ||
+		one.GetInstances()[0].GetState() != skipperpb.InstanceState_INSTANCE_STATE_READY {
+		c.t.Errorf("supervisor %v", one)
+	}
+	if f := one.GetInFlightRequests(); (f == 4) != (one.GetFunction().GetTenant() == c.ownedBy(1).GetTenant()) {
+		c.t.Errorf("%d requests in flight of %v", f, one.GetFunction())
 	}
 }
 
@@ -171,6 +179,29 @@ func TestSilentReplicaIsNamed(t *testing.T) {
 	}
 }
 
+// typesOf are those of the events about an instance that say something, in order.
+func typesOf(all []*skipperpb.Event, i *skipperpb.Instance) string {
+	var out []string
+	for _, e := range all {
+		if e.GetInstanceName() == i.GetName() && e.GetInstanceUid() == i.GetUid() && e.GetControllerIp() == "10.0.0.1" && e.GetMessage() != "" {
+			out = append(out, strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_"))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// reasonsOn are those of the events on an instance's pod, sorted.
+func reasonsOn(all []corev1.Event, i *skipperpb.Instance) string {
+	var out []string
+	for _, e := range all {
+		if e.InvolvedObject.Name == i.GetName() && string(e.InvolvedObject.UID) == i.GetUid() {
+			out = append(out, e.Reason)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
 // Decisions stand in the events of the cluster's state, and on the pods.
 func TestDecisionsAreTold(t *testing.T) {
 	w := startWorld(t, 2, nil)
@@ -181,16 +212,7 @@ func TestDecisionsAreTold(t *testing.T) {
 	if _, err := w.client.ReleaseInstance(t.Context(), &skipperpb.ReleaseInstanceRequest{Instance: i}); err != nil {
 		t.Fatal(err)
 	}
-	types := func(s *skipperpb.ClusterState) string {
-		var out []string
-		for _, e := range s.GetEvents() {
-			if e.GetInstanceName() == i.GetName() && e.GetInstanceUid() == i.GetUid() && e.GetControllerIp() == "10.0.0.1" && e.GetMessage() != "" {
-				out = append(out, strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_"))
-			}
-		}
-		return strings.Join(out, " ")
-	}
-	w.stateUntil("told", nil, func(s *skipperpb.ClusterState) bool { return types(s) == "POD_ASSIGNED POD_DRAINING" })
+	w.stateUntil("told", nil, func(s *skipperpb.ClusterState) bool { return typesOf(s.GetEvents(), i) == "POD_ASSIGNED POD_DRAINING" })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for told := ""; told != "PodAssigned PodDraining"; {
@@ -198,14 +220,7 @@ func TestDecisionsAreTold(t *testing.T) {
 		if err != nil || ctx.Err() != nil {
 			t.Fatalf("events on the pod: %q, %v", told, err)
 		}
-		var reasons []string
-		for _, e := range list.Items {
-			if e.InvolvedObject.Name == i.GetName() && string(e.InvolvedObject.UID) == i.GetUid() {
-				reasons = append(reasons, e.Reason)
-			}
-		}
-		slices.Sort(reasons)
-		told = strings.Join(reasons, " ")
+		told = reasonsOn(list.Items, i)
 	}
 }
 
