@@ -138,6 +138,37 @@ func TestTraceContextIsCarriedThrough(t *testing.T) {
 	}
 }
 
+// accessLog are Envoy's lines by path; none of them may have a secret.
+func accessLog(t *testing.T, output string, secrets ...string) map[string]map[string]any {
+	t.Helper()
+	lines := map[string]map[string]any{}
+	for line := range strings.Lines(output) {
+		for _, secret := range secrets {
+			if strings.HasPrefix(line, "{") && strings.Contains(line, secret) {
+				t.Errorf("line has %q: %s", secret, line)
+			}
+		}
+		var l map[string]any
+		if json.Unmarshal([]byte(line), &l) == nil {
+			lines[fmt.Sprint(l["path"])] = l
+		}
+	}
+	return lines
+}
+
+// checkMeasures looks at what differs from run to run.
+func checkMeasures(t *testing.T, a map[string]any) {
+	t.Helper()
+	if id, _ := a["request"].(string); len(id) != 32 {
+		t.Errorf("request id is %v", a["request"])
+	}
+	for _, k := range []string{"duration_ms", "upstream_ms", "answer_ms"} {
+		if _, ok := a[k].(float64); !ok {
+			t.Errorf("%s is %v, want a number: %v", k, a[k], a)
+		}
+	}
+}
+
 // TestAccessLogNamesTheFunction: a line says which function, which instance,
 // and what became of it, and nothing that is secret.
 func TestAccessLogNamesTheFunction(t *testing.T) {
@@ -163,18 +194,7 @@ func TestAccessLogNamesTheFunction(t *testing.T) {
 		return err == nil && strings.Contains(stats, "upstream_rq_active: 0")
 	})
 	g.envoy.Stop()
-	lines := map[string]map[string]any{}
-	for line := range strings.Lines(g.envoy.Output()) {
-		for _, secret := range []string{"secret", token[len(token)-20:], "v2.public"} {
-			if strings.HasPrefix(line, "{") && strings.Contains(line, secret) {
-				t.Errorf("line has %q: %s", secret, line)
-			}
-		}
-		var l map[string]any
-		if json.Unmarshal([]byte(line), &l) == nil {
-			lines[fmt.Sprint(l["path"])] = l
-		}
-	}
+	lines := accessLog(t, g.envoy.Output(), "secret", token[len(token)-20:], "v2.public")
 	for path, want := range map[string]map[string]any{
 		"/a": {"namespace": "prod", "deployment": "echo", "tenant": "t", "instance": "uid-" + addr, "upstream": addr, "status": 200.0, "attempts": 1.0, "reason": nil, "flags": "-", "listener": "ingress", "method": "GET"},
 		"/b": {"namespace": "prod", "deployment": "echo", "tenant": "u", "instance": nil, "upstream": nil, "status": 429.0, "reason": "limit_reached", "details": "skipper_limit_reached"},
@@ -189,13 +209,5 @@ func TestAccessLogNamesTheFunction(t *testing.T) {
 			t.Errorf("line of %s (-want +got):\n%s\n%v", path, d, lines[path])
 		}
 	}
-	a := lines["/a"]
-	if id, _ := a["request"].(string); len(id) != 32 {
-		t.Errorf("request id is %v", a["request"])
-	}
-	for _, k := range []string{"duration_ms", "upstream_ms", "answer_ms"} {
-		if _, ok := a[k].(float64); !ok {
-			t.Errorf("%s is %v, want a number: %v", k, a[k], a)
-		}
-	}
+	checkMeasures(t, lines["/a"])
 }

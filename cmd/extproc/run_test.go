@@ -55,24 +55,32 @@ func answered(t testing.TB, s extprocv3.ExternalProcessor_ProcessClient) string 
 	}
 }
 
+// checkWord looks at a heartbeat: it says who speaks, and of how many functions.
+func checkWord(t *testing.T, b *skipperpb.HeartbeatRequest, functions int) {
+	t.Helper()
+	type word struct {
+		ip, node       string
+		named, running bool
+		functions      int
+	}
+	want := word{"10.9.9.9", "envoy-1", true, true, functions}
+	if got := (word{b.GetRouterIp(), b.GetEnvoyNodeId(), b.GetRouterId() != "", b.GetRunningFor() != nil, len(b.GetHeartbeats())}); got != want {
+		t.Errorf("heartbeat is %+v, want %+v: %v", got, want, b)
+	}
+}
+
 func TestSidecarTellsTheControllerWhatItDoes(t *testing.T) {
 	p := newPlane(t, "10.0.0.1:80", "10.0.0.2:80")
 	s := startSidecar(t, p, nil)
 	envoytest.Eventually(t, "an idle router says that it is there", func() bool { return p.inFlight() == 0 })
-	first := see(p, func() *skipperpb.HeartbeatRequest { return p.beats[0] })
-	if first.GetRouterIp() != "10.9.9.9" || first.GetEnvoyNodeId() != "envoy-1" || first.GetRouterId() == "" || len(first.GetHeartbeats()) != 0 || first.GetRunningFor() == nil {
-		t.Errorf("the first word is %v", first)
-	}
+	checkWord(t, see(p, func() *skipperpb.HeartbeatRequest { return p.beats[0] }), 0)
 	c := s.dial(t)
 	shared, alone := ask(t, c, function("t")), ask(t, c, oneshot())
 	if got := answered(t, shared) + " " + answered(t, alone); got != "10.0.0.1:80 10.0.0.2:80" && got != "10.0.0.2:80 10.0.0.1:80" {
 		t.Fatalf("requests went to %s", got)
 	}
 	envoytest.Eventually(t, "both are reported", func() bool { return p.inFlight() == 2 })
-	last := see(p, func() *skipperpb.HeartbeatRequest { return p.beats[len(p.beats)-1] })
-	if last.GetRouterIp() != "10.9.9.9" || last.GetEnvoyNodeId() != "envoy-1" || last.GetRouterId() == "" || len(last.GetHeartbeats()) != 2 {
-		t.Errorf("heartbeat is %v", last)
-	}
+	checkWord(t, see(p, func() *skipperpb.HeartbeatRequest { return p.beats[len(p.beats)-1] }), 2)
 	for _, stream := range []extprocv3.ExternalProcessor_ProcessClient{shared, alone} {
 		if err := stream.CloseSend(); err != nil {
 			t.Fatal(err)
