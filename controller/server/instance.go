@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -74,11 +75,19 @@ func (s *Server) Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipper
 		return nil, err
 	}
 	desired := min(r.GetDesiredInstances(), f.GetScale().GetMaxInstances())
-	pods, err := s.Supervisors.Scale(bounded, f, int(desired), r.GetReason().String())
+	pods, err := s.Supervisors.Scale(bounded, f, int(desired), wordOf(r.GetReason()))
 	if err != nil {
 		return nil, statusOf(ctx, err)
 	}
 	return &skipperpb.ScaleResponse{Instances: s.instances(pods)}, nil
+}
+
+// wordOf is a caller's reason as people read it.
+func wordOf(r skipperpb.ScaleReason) string {
+	if r == skipperpb.ScaleReason_SCALE_REASON_UNSPECIFIED {
+		return "no stated reason"
+	}
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "SCALE_REASON_")), "_", " ")
 }
 
 func (s *Server) instances(pods []pool.Pod) []*skipperpb.Instance {

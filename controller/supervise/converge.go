@@ -229,7 +229,7 @@ func (s *Supervisors) apply(ctx context.Context, r *round, d scale.Decision) {
 		s.grow(ctx, r, min(d.Recommended, most)-have-r.growing)
 	case d.Desired < have:
 		// What could not be drained is a victim again in the next round.
-		if err := s.shrink(ctx, r.active, have-d.Desired, d.Reason.String()+": "+d.Why); err != nil {
+		if err := s.shrink(ctx, r.active, have-d.Desired, reasonName(d.Reason)+": "+d.Why); err != nil {
 			s.Logger.Warn("scale down", zap.Stringer("function", r.key), zap.Error(err))
 		}
 	}

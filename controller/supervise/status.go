@@ -59,5 +59,5 @@ func (s *Supervisors) requestEvent(f *skipperpb.Function, want, have int, why st
 		kind = skipperpb.EventType_EVENT_TYPE_SCALE_DOWN
 	}
 	s.event(f, kind, skipperpb.EventSeverity_EVENT_SEVERITY_INFO,
-		fmt.Sprintf("%d instances, %d desired: on request, reason %s", have, want, why))
+		fmt.Sprintf("%d instances, %d desired: on request, for %s", have, want, why))
 }
