@@ -24,7 +24,8 @@ func TestList(t *testing.T) {
 		{"pkg:golang/std@1.26.1", "library", "std", "1.26.1", "pkg:golang/std@1.26.1", nil},
 		{
 			"pkg:golang/github.com/burntsushi/toml@v1.2.0%2Bincompatible", "library", "github.com/BurntSushi/toml", "v1.2.0+incompatible",
-			"pkg:golang/github.com/burntsushi/toml@v1.2.0%2Bincompatible", []property{{"go:sum", "h1:abc="}},
+			"pkg:golang/github.com/burntsushi/toml@v1.2.0%2Bincompatible",
+			[]property{{"go:sum", "h1:abc="}},
 		},
 		{"pkg:golang/new@v2.0.0", "library", "new", "v2.0.0", "pkg:golang/new@v2.0.0", nil},
 	}
