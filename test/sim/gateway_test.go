@@ -37,7 +37,7 @@ type extproc struct {
 	g     *gateway
 	id    string
 	table *table.Table
-	life  context.Context
+	life  context.Context //nolint:containedctx // the process's own, ended by kill
 	kill  context.CancelFunc
 
 	at      *replica // whom it is connected to, as it believes

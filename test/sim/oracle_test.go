@@ -329,7 +329,7 @@ func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 		w.violateLocked("8", "%s deletes pod %s, which nobody has claimed", r.ip, uid)
 		return
 	}
-	if w.ended[uid] || b == nil || b.outsider || read.Finished() || read.Evicted {
+	if w.leavingLocked(b, read) {
 		return
 	}
 	late := !read.DrainingAt.IsZero() && time.Since(read.DrainingAt) >= drainTimeout-maxSkew
@@ -341,13 +341,25 @@ func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 		w.judgeOneshotLocked(r, read)
 		return
 	}
-	decided, ok := w.oracle.decided[uid+r.ip]
+	if w.healthyLocked(r, b, read) {
+		w.violateLocked("8", "%s deletes pod %s of %s, which is healthy and does not drain", r.ip, uid, read.Key)
+	}
+}
+
+// healthyLocked says whether the pod served its function, and could be known to
+// when the replica decided about it.
+func (w *world) healthyLocked(r *replica, b *body, p pool.Pod) bool {
+	decided, ok := w.oracle.decided[p.UID+r.ip]
 	if !ok {
 		decided = time.Now()
 	}
-	if b.confirmed && b.writtenAt.Before(decided) && read.State() == pool.Ready && b.alive && b.function == read.Key && read.Ready && !read.Draining {
-		w.violateLocked("8", "%s deletes pod %s of %s, which is healthy and does not drain", r.ip, uid, read.Key)
-	}
+	serves := b.alive && b.confirmed && b.function == p.Key && b.writtenAt.Before(decided)
+	return serves && p.State() == pool.Ready && p.Ready && !p.Draining
+}
+
+// leavingLocked says whether the pod has ended or ends already, whoever deletes it.
+func (w *world) leavingLocked(b *body, p pool.Pod) bool {
+	return w.ended[p.UID] || b == nil || b.outsider || p.Finished() || p.Evicted
 }
 
 // routersLocked are those whose requests the pod has.

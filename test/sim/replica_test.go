@@ -33,8 +33,8 @@ import (
 type replica struct {
 	w     *world
 	ip    string
-	clock time.Duration // by how much it is ahead
-	life  context.Context
+	clock time.Duration      // by how much it is ahead
+	life  context.Context    //nolint:containedctx // the process's own, ended by kill
 	kill  context.CancelFunc // ends everything at once
 	stop  context.CancelFunc // asks to stop
 	tasks sync.WaitGroup

@@ -229,21 +229,7 @@ func (w *world) reach(r *request) {
 	if r.done || !r.sent {
 		return
 	}
-	w.mu.Lock()
-	b := w.bodies[r.uid]
-	refused := b == nil || !b.alive || b.function != r.f.key
-	if !refused {
-		b.requests++
-		r.runs = true
-		w.served++
-		w.oracle.countLocked(r, 1)
-		if r.f.key.Oneshot && b.requests > 1 {
-			w.violateLocked("2", "oneshot pod %s got request %d", r.uid, b.requests)
-		}
-	} else if zero := (fn.Key{}); b != nil && b.alive && b.function != zero && !w.broken.noTests {
-		w.violateLocked("1", "request of %s reached pod %s of %s", r.f.key, r.uid, b.function)
-	}
-	w.mu.Unlock()
+	refused := w.take(r)
 	if !refused {
 		if w.calm && r.came.Before(w.calmAt) {
 			r.takes = min(r.takes, leaveWithin) // its client leaves, as those of the others do
@@ -259,6 +245,30 @@ func (w *world) reach(r *request) {
 		return
 	}
 	w.after(10*time.Millisecond, func() { w.try(r) })
+}
+
+// take hands the request to the pod at its address; true: that refuses it.
+func (w *world) take(r *request) (refused bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.bodies[r.uid]
+	if b == nil || !b.alive {
+		return true
+	}
+	if b.function != r.f.key {
+		if zero := (fn.Key{}); b.function != zero && !w.broken.noTests {
+			w.violateLocked("1", "request of %s reached pod %s of %s", r.f.key, r.uid, b.function)
+		}
+		return true
+	}
+	b.requests++
+	r.runs = true
+	w.served++
+	w.oracle.countLocked(r, 1)
+	if r.f.key.Oneshot && b.requests > 1 {
+		w.violateLocked("2", "oneshot pod %s got request %d", r.uid, b.requests)
+	}
+	return false
 }
 
 // close ends that the request counts on its pod; false: it does on none.
