@@ -241,7 +241,10 @@ func (r row) scenes(n int) [][]play {
 func TestEnds(t *testing.T) {
 	t.Parallel() // with the requests that are held, which mostly wait
 	for _, version := range []string{deployed, envoy139, envoy138} {
-		t.Run(version, func(t *testing.T) { everyEnd(t, version) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			everyEnd(t, version)
+		})
 	}
 }
 
