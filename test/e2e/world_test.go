@@ -42,9 +42,8 @@ const (
 	patience = 90 * time.Second
 	// glance is the pause between two looks at something that cannot be watched.
 	glance = 100 * time.Millisecond
-	// parallelTests run at a time, unless -parallel says otherwise. With more of them the one kubelet of a machine with
-	// two cores takes longer to start a pod than a request is held, and that is no loss of Skipper.
-	parallelTests = "2"
+	// parallelTests run at a time, unless -parallel says otherwise: they wait more than they compute.
+	parallelTests = "4"
 )
 
 // world is the cluster and the gateway as one test uses them.
