@@ -3,9 +3,11 @@ package claim
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,10 @@ type fakeAPI struct {
 	delay func() time.Duration
 	// fail may answer a patch with an error instead of applying it; nil: never.
 	fail func(podName string) error
+	// loses says that the answer to a patch that was applied is lost; nil: never.
+	loses func(podName string) bool
+	// unread may answer a read with an error; nil: never.
+	unread func() error
 	// letGo takes the owner off a claimed pod, as the ReplicaSet controller does.
 	letGo bool
 
@@ -105,7 +111,26 @@ func (a *fakeAPI) Patch(ctx context.Context, name string, _ types.PatchType, dat
 	}
 	a.claims[name] = append(a.claims[name], patched.Labels[pool.LabelTenant])
 	a.storeLocked(patched)
+	if a.loses != nil && a.loses(name) {
+		return nil, errors.New("connection reset")
+	}
 	return patched.DeepCopy(), nil
+}
+
+// List reads one pod by its name.
+func (a *fakeAPI) List(_ context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+	if a.unread != nil {
+		if err := a.unread(); err != nil {
+			return nil, err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &corev1.PodList{}
+	if p, ok := a.pods[strings.TrimPrefix(o.FieldSelector, "metadata.name=")]; ok {
+		out.Items = append(out.Items, *p.DeepCopy())
+	}
+	return out, nil
 }
 
 // unprocessable is how the API server words a patch that cannot be applied.

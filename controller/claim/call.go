@@ -163,8 +163,12 @@ func (c *call) giveBackLocked(p *pool.Pod) {
 // try writes the claim, tells the View, and then ends the reservation.
 func (c *call) try(ctx context.Context, p *pool.Pod) (pool.Pod, Verdict) {
 	ctx, span := tracing.Start(ctx, "claim", tracing.Pod(p.Name, p.UID))
-	reply, err := c.patch(ctx, p)
+	now := time.Now()
+	reply, err := c.patch(ctx, p, now)
 	v := Judge(reply, err)
+	if v.Outcome == Unclear {
+		reply, v = c.clarify(ctx, p, now, v)
+	}
 	tracing.End(span, v.Outcome.String(), err)
 	c.cfg.Metrics.claims.WithLabelValues(v.Outcome.String()).Inc()
 	var claimed pool.Pod
@@ -199,10 +203,9 @@ func (c *call) dropEmptyLocked(q *queue) {
 
 // patch goes on when the caller leaves, because a patch that was cut off may
 // have been written all the same.
-func (c *call) patch(ctx context.Context, p *pool.Pod) (*corev1.Pod, error) {
+func (c *call) patch(ctx context.Context, p *pool.Pod, now time.Time) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchTimeout)
 	defer cancel()
-	now := time.Now()
 	body := Patch(*p, c.function, now)
 	reply, err := c.cfg.Pods.Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, body, metav1.PatchOptions{})
 	c.cfg.Metrics.Stage(StagePatch, time.Since(now))

@@ -198,6 +198,39 @@ func TestClaimGoesOnToAnotherPod(t *testing.T) {
 	}
 }
 
+// However many answers are lost, and however long nothing can be read, a call
+// takes one pod.
+func TestLostAnswersCostNoPods(t *testing.T) {
+	for name, outage := range map[string]time.Duration{"reads at once": 0, "reads late": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := pool.NewView()
+				api := newAPI(v)
+				api.lag = func(int) time.Duration { return time.Minute } // of the informer
+				began := time.Now()
+				api.loses = func(string) bool { return true }
+				api.unread = func() error {
+					if time.Since(began) < outage {
+						return errors.New("connection refused")
+					}
+					return nil
+				}
+				c := start(t, api, v, Spread{})
+				for i := range 5 {
+					v.Apply(pool.FromPod(readyPod(i), pool.NewParser(1)))
+					api.put(readyPod(i))
+				}
+				p, err := c.Claim(t.Context(), testFunction("t1"))
+				if err != nil || p.Tenant != "t1" || len(api.claims) != 1 || len(api.claims[p.Name]) != 1 {
+					t.Errorf("claimed %q: %v; the API server wrote %v", p.Name, err, api.claims)
+				}
+				api.timers.Wait()
+				drain()
+			})
+		})
+	}
+}
+
 func TestClaimErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := pool.NewView()
