@@ -79,7 +79,7 @@ func (s *Source) take(f *header.Function, i *skipperpb.Instance) hold.Answer {
 	if err := table.Check(i); err != nil {
 		return unusable(err.Error())
 	}
-	entry := s.Table.Function(f)
+	entry := s.Table.Again(f)
 	if !entry.Owns(i) {
 		return unusable(fmt.Sprintf("instance %q is another function's", i.GetName()))
 	}

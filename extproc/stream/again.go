@@ -79,7 +79,7 @@ func (s *Server) consider(p *later, cause pass.Cause) pass.Decision {
 		st.Present = p.present.UID
 	}
 	if !stale && !p.function.Key.Oneshot {
-		st.Known = uids(t.Function(p.function).View().Instances)
+		st.Known = uids(t.Again(p.function).View().Instances)
 	}
 	return pass.Decide(st, s.limits(), time.Now())
 }

@@ -139,7 +139,7 @@ func (x *session) decide() *wire.Reply {
 		return x.refuse(bad, nil)
 	}
 	wait := patience(s.opts.HoldTimeout, h.GRPCTimeout, h.ExpectedTimeout)
-	if g, ok := s.fromTable(f, nil, start); ok {
+	if g, ok := s.atOnce(f, start); ok {
 		x.in.Free()
 		return x.sent(metrics.Warm, f, start, wait, g)
 	}
@@ -186,15 +186,31 @@ func (g grant) source() metrics.Pick {
 	return metrics.FromTable
 }
 
-// fromTable takes an instance from the table, if there is one that may be used,
-// other than those with the UIDs in not. A oneshot's instance is never shared.
+// fromTable takes an instance from the table for a request that came with f some
+// time ago, if there is one that may be used, other than those with the UIDs in
+// not. A oneshot's instance is never shared.
 func (s *Server) fromTable(f *header.Function, not []string, now time.Time) (grant, bool) {
-	t := s.opts.Table
-	if f.Key.Oneshot || t.Stale() {
+	if !s.mayUseTable(f) {
 		return grant{}, false
 	}
+	return picked(s.opts.Table.Again(f), f, not, now)
+}
+
+// atOnce is fromTable for a request that has just come with f.
+func (s *Server) atOnce(f *header.Function, now time.Time) (grant, bool) {
+	if !s.mayUseTable(f) {
+		return grant{}, false
+	}
+	return picked(s.opts.Table.Function(f), f, nil, now)
+}
+
+func (s *Server) mayUseTable(f *header.Function) bool {
+	return !f.Key.Oneshot && !s.opts.Table.Stale()
+}
+
+func picked(entry *table.Function, f *header.Function, not []string, now time.Time) (grant, bool) {
 	want := pick.Want{Limit: f.Spec.GetScale().GetMaxInstances(), Not: not, Now: now}
-	l, ok := pick.Acquire(t.Function(f), want, rand.Uint64)
+	l, ok := pick.Acquire(entry, want, rand.Uint64)
 	return grant{lease: l}, ok
 }
 

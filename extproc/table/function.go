@@ -63,6 +63,11 @@ func (f *Function) touch(h *header.Function) {
 	if f.config.Load() != h {
 		f.config.Store(h)
 	}
+	f.use()
+}
+
+// use notes that the function is in use.
+func (f *Function) use() {
 	if !f.used.Load() {
 		f.used.Store(true)
 	}

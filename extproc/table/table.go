@@ -99,16 +99,29 @@ func (t *Table) Stale() bool { return t.stale.Load() }
 // Size is the number of functions in the table.
 func (t *Table) Size() int { return int(t.size.Load()) }
 
-// Function returns the function that h names, as in use now; it is added and
-// subscribed to where it is missing.
+// Function returns the function that h names, as in use now: h, which a request
+// has just come with, is the newest word on its configuration. The function is
+// added and subscribed to where it is missing.
 func (t *Table) Function(h *header.Function) *Function {
-	s := &t.shards[h.Hash%shardCount]
-	f := (*s.view.Load())[h.Name]
-	if f == nil {
-		f = t.add(s, h)
-	}
+	f := t.entry(h)
 	f.touch(h)
 	return f
+}
+
+// Again is Function for a request that came with h some time ago: newer ones may
+// have named another configuration meanwhile, which stays.
+func (t *Table) Again(h *header.Function) *Function {
+	f := t.entry(h)
+	f.use()
+	return f
+}
+
+func (t *Table) entry(h *header.Function) *Function {
+	s := &t.shards[h.Hash%shardCount]
+	if f := (*s.view.Load())[h.Name]; f != nil {
+		return f
+	}
+	return t.add(s, h)
 }
 
 func (t *Table) add(s *shard, h *header.Function) *Function {
@@ -165,11 +178,20 @@ func (t *Table) part(f *Function) {
 // and while views must not be used.
 func (t *Table) Hold(h *header.Function, i *Instance) Lease {
 	for {
-		if l, ok := t.Function(h).hold(i); ok {
+		if l, ok := t.holder(h).hold(i); ok {
 			return l
 		}
 		runtime.Gosched() // the function is being evicted at this moment
 	}
+}
+
+// holder is the function that h names. Of a oneshot, each request brings its own
+// configuration, and is told of here first.
+func (t *Table) holder(h *header.Function) *Function {
+	if h.Key.Oneshot {
+		return t.Function(h)
+	}
+	return t.Again(h)
 }
 
 // find returns the function with a resource name, nil where there is none.

@@ -141,6 +141,38 @@ func TestCountsOutliveNewDescriptions(t *testing.T) {
 	}
 }
 
+// A request that waited for its instance does not undo the configuration that
+// newer ones have named; a oneshot's request brings its own.
+func TestOlderRequestsDoNotUndoANewConfiguration(t *testing.T) {
+	named := func(metadata string, oneshot bool) *header.Function {
+		return header.Of(&skipperpb.Function{Namespace: "prod", Deployment: "echo", Tenant: "t", Metadata: metadata, Oneshot: oneshot})
+	}
+	for _, oneshot := range []bool{false, true} {
+		table, _ := newTable(time.Now())
+		old, latest := named("v1", oneshot), named("v2", oneshot)
+		for _, h := range []*header.Function{old, latest} {
+			table.Function(h)
+		}
+		f := table.Again(old)
+		if got := f.config.Load(); got != latest {
+			t.Errorf("oneshot %v: an older request names %q again", oneshot, got.Spec.GetMetadata())
+		}
+		want := latest
+		if oneshot {
+			want = old
+		}
+		lease := table.Hold(old, newInstance(pod(1, 1), &counter{}))
+		if got := f.config.Load(); got != want {
+			t.Errorf("oneshot %v: a request that waited leaves %q", oneshot, got.Spec.GetMetadata())
+		}
+		lease.Release()
+	}
+	table, _ := newTable(time.Now())
+	if f := table.Again(named("v1", false)); f.config.Load().Spec.GetMetadata() != "v1" || table.Size() != 1 {
+		t.Error("a function that had left is not back")
+	}
+}
+
 func TestStaleness(t *testing.T) {
 	start := time.Now()
 	table, _ := newTable(start)
