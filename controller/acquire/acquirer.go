@@ -37,9 +37,10 @@ type poster interface {
 	Assign(ctx context.Context, p pool.Pod, f *skipperpb.Function) error
 }
 
-// discarder deletes pods in the background; *retire.Retirer.
+// discarder ends pods in the background; *retire.Retirer.
 type discarder interface {
 	DeleteSoon(p pool.Pod, reason string)
+	DrainSoon(p pool.Pod, reason string)
 }
 
 // Config of an Acquirer; all fields are required unless marked optional.
@@ -80,6 +81,9 @@ type Acquirer struct {
 	// inHand counts, by UID, how often a pod is being assigned here.
 	inHand    map[string]int
 	adoptions map[string]context.CancelFunc // by UID
+	// firstSeen is since when a pod, by UID, is known here to be claimed and not
+	// to have accepted.
+	firstSeen map[string]time.Time
 	stopping  bool                          // no flight and no adoption starts any more
 }
 
@@ -93,7 +97,7 @@ func New(cfg Config) *Acquirer {
 		flights:  map[fn.Key]*flight{},
 		airborne: map[*flight]struct{}{},
 		awaited:  map[fn.Key]*signal{},
-		inHand:   map[string]int{}, adoptions: map[string]context.CancelFunc{},
+		inHand:   map[string]int{}, adoptions: map[string]context.CancelFunc{}, firstSeen: map[string]time.Time{},
 	}
 }
 
@@ -207,17 +211,19 @@ func (a *Acquirer) try(waiting, answering context.Context, w wish) (p pool.Pod, 
 		return pool.Pod{}, false, classify(err)
 	}
 	if why := w.objection(claimed); why != "" {
-		a.cfg.Discarder.DeleteSoon(claimed, why)
+		a.discard(answering, claimed, why)
 		return pool.Pod{}, false, &Error{Cause: PoolEmpty, Message: "pod " + claimed.Name + " will not do: " + why, Err: errUnfit}
 	}
 	w.told(claimed.Name)
 	if err = waiting.Err(); err == nil || w.keep {
 		p, err = a.assign(answering, claimed, w.function)
+	} else {
+		err = fmt.Errorf("claimed too late for its caller: %w", err)
 	}
 	if err == nil {
 		return p, false, nil
 	}
-	a.discard(claimed, err.Error())
+	a.discard(answering, claimed, err.Error())
 	w.told("")
 	if waiting.Err() != nil {
 		return pool.Pod{}, false, unfinished(waiting, "pod "+claimed.Name+" took its assignment")
@@ -225,13 +231,24 @@ func (a *Acquirer) try(waiting, answering context.Context, w wish) (p pool.Pod, 
 	return pool.Pod{}, true, nil
 }
 
-// discard deletes a pod that has not become an instance here. One that drains is
-// left to that: it may have accepted from another replica, and serve.
-func (a *Acquirer) discard(p pool.Pod, why string) {
-	if shown, ok := a.cfg.View.Pod(p.UID); ok && shown.State() == pool.Draining {
+// discard ends a pod that was claimed here and has not become an instance here.
+// Once another replica may have taken it up, it may serve there: if it is known
+// to, it is left alone, and else it drains.
+func (a *Acquirer) discard(ctx context.Context, p pool.Pod, why string) {
+	if a.undisputed(p) {
+		a.cfg.Discarder.DeleteSoon(p, why)
 		return
 	}
-	a.cfg.Discarder.DeleteSoon(p, why)
+	if _, ok := a.acceptedElsewhere(ctx, p); !ok {
+		a.cfg.Discarder.DrainSoon(p, why)
+	}
+}
+
+// undisputed says that nobody else can have had reason yet to take up the
+// assignment of a pod that was claimed here, by this clock; see abandonedIn.
+func (a *Acquirer) undisputed(p pool.Pod) bool {
+	shown, ok := a.cfg.View.Pod(p.UID)
+	return (!ok || shown.State() != pool.Draining) && time.Since(p.AssignedAt) < adoptAfter
 }
 
 // assign has the claimed pod accept f. An error means that the pod is of no use.
@@ -251,8 +268,10 @@ func (a *Acquirer) assign(ctx context.Context, p pool.Pod, f *skipperpb.Function
 			fmt.Sprintf("accepted its assignment to %s after %s", p.Key, took.Round(time.Millisecond)))
 		return a.accepted(p)
 	}
-	if shown, ok := a.acceptedElsewhere(ctx, p, took); ok {
-		return shown, nil
+	if !a.undisputed(p) {
+		if shown, ok := a.acceptedElsewhere(ctx, p); ok {
+			return shown, nil
+		}
 	}
 	a.tellRefused(ctx, p, err)
 	if ctx.Err() == nil || took >= patience {
@@ -295,7 +314,7 @@ func (a *Acquirer) Reassign(ctx context.Context, p pool.Pod) error {
 		return fmt.Errorf("assign pod %s/%s again: %s", p.Namespace, p.Name, p.Problem)
 	}
 	if err := a.cfg.Poster.Assign(ctx, p, p.Function); err != nil {
-		if _, ok := a.acceptedElsewhere(ctx, p, adoptAfter); ok && p.State() == pool.Assigned { // by who was responsible meanwhile
+		if _, ok := a.acceptedElsewhere(ctx, p); ok && p.State() == pool.Assigned { // by who was responsible meanwhile
 			return nil
 		}
 		return err

@@ -15,16 +15,38 @@ import (
 // adoptAfter is how long a claimed pod that nobody here assigns is left to
 // whoever claimed it, who may have died in between. It is far below what callers
 // wait; should the other one live after all, the pod is told the same twice,
-// which it accepts.
+// which it accepts. It counts from when the pod was first seen here, which is
+// after it was claimed: so who claimed it knows by its own clock how long it is
+// alone with the pod, whatever the clocks of the others show.
 const adoptAfter = 3 * time.Second
 
 // abandonedIn is when an instance counts as abandoned by who claimed it; false:
 // not at all, as things are. A restarted one is the supervisors' affair.
-func abandonedIn(p pool.Pod, now time.Time) (time.Duration, bool) {
+func abandonedIn(p pool.Pod, firstSeen, now time.Time) (time.Duration, bool) {
 	if p.State() != pool.Assigned || p.Forgotten || !p.Ready {
 		return 0, false
 	}
-	return max(0, p.AssignedAt.Add(adoptAfter).Sub(now)), true
+	return max(0, firstSeen.Add(adoptAfter).Sub(now)), true
+}
+
+// firstSeenLocked is since when the claimed pod is known here.
+func (a *Acquirer) firstSeenLocked(uid string, now time.Time) time.Time {
+	if _, ok := a.firstSeen[uid]; !ok {
+		a.firstSeen[uid] = now
+	}
+	return a.firstSeen[uid]
+}
+
+// noteLocked follows which pods are claimed and have not accepted.
+func (a *Acquirer) noteLocked(e pool.Event, now time.Time) {
+	switch {
+	case e.New != nil && e.New.State() == pool.Assigned:
+		a.firstSeenLocked(e.New.UID, now)
+	case e.New != nil:
+		delete(a.firstSeen, e.New.UID)
+	case e.Old != nil:
+		delete(a.firstSeen, e.Old.UID)
+	}
 }
 
 // TakeUp has the function's instances assigned that were claimed and then left
@@ -51,7 +73,10 @@ func (a *Acquirer) adoptDue(ctx context.Context, instances []pool.Pod, now time.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range instances {
-		in, may := abandonedIn(p, now)
+		if p.State() != pool.Assigned {
+			continue
+		}
+		in, may := abandonedIn(p, a.firstSeenLocked(p.UID, now), now)
 		switch {
 		case !may || a.inHand[p.UID] > 0 || a.stopping:
 		case in == 0:
@@ -75,7 +100,7 @@ func (a *Acquirer) adoptLocked(ctx context.Context, p pool.Pod) {
 		defer abort()
 		_, err := a.assign(ctx, p, p.Function)
 		if err != nil && ctx.Err() == nil { // cut short by a stop it is left to the next replica
-			a.discard(p, err.Error())
+			a.cfg.Discarder.DrainSoon(p, err.Error()) // who claimed it may have had it accept after all
 		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -87,14 +112,10 @@ func (a *Acquirer) adoptLocked(ctx context.Context, p pool.Pod) {
 // lookTimeout bounds one look at the API server; a stop may wait for it.
 const lookTimeout = time.Second
 
-// acceptedElsewhere tells whether the pod, which has not answered here within
-// the time that took, has accepted its assignment from another replica
-// meanwhile, which had taken it up: then it serves, and must not be deleted. The
-// view may lag, so the API server is asked; where it cannot say, it has not.
-func (a *Acquirer) acceptedElsewhere(ctx context.Context, p pool.Pod, took time.Duration) (pool.Pod, bool) {
-	if took < adoptAfter {
-		return pool.Pod{}, false // nobody else has had reason to
-	}
+// acceptedElsewhere tells whether the pod, which has not accepted its assignment
+// here, has accepted it from another replica meanwhile: then it is an instance.
+// The view may lag, so the API server is asked; where it cannot say, it has not.
+func (a *Acquirer) acceptedElsewhere(ctx context.Context, p pool.Pod) (pool.Pod, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
 	if err := a.look(ctx, p); err != nil {

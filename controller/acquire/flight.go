@@ -231,6 +231,7 @@ func (a *Acquirer) changeOf(key fn.Key) <-chan struct{} {
 func (a *Acquirer) podChanged(e pool.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.noteLocked(e, time.Now())
 	for _, p := range []*pool.Pod{e.Old, e.New} {
 		if p == nil {
 			continue

@@ -23,6 +23,9 @@ import (
 	skipperpb "skipper/proto"
 )
 
+// drainsFor is how long a pod drains, of which nobody says what is in progress.
+const drainsFor = 20 * time.Second
+
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,7 +54,7 @@ func newWorld(t *testing.T, pods int) *world {
 	functions, stages := pool.NewParser(100), claim.NewMetrics(prometheus.NewRegistry())
 	w.retirer = retire.New(retire.Config{
 		Pods: w.api.CoreV1(), View: w.view, Functions: functions, Grace: time.Second,
-		Limits: retire.Limits{Timeout: time.Minute}, Registerer: prometheus.NewRegistry(), Log: zap.NewNop(),
+		Limits: retire.Limits{Timeout: drainsFor}, Registerer: prometheus.NewRegistry(), Log: zap.NewNop(),
 	})
 	w.claimer = claim.New(claim.Config{Pods: w.api.CoreV1(), View: w.view, Functions: functions, Metrics: stages, Log: zap.NewNop()})
 	w.Acquirer = New(Config{

@@ -174,8 +174,31 @@ func (r *Retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 		return err
 	}
 	r.log.Warn("drain goes on in the background: its outcome is unknown", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", p.UID), zap.Error(err))
-	r.queue.Add(p.UID, func(ctx context.Context) error { return r.annotateOrGiveUp(ctx, p, at, reason) })
+	r.annotateSoon(p, at, reason)
 	return nil
+}
+
+// DrainSoon is Drain without waiting: the background tries until it is written.
+// It is for a pod that should serve nobody, where another replica may know
+// better.
+func (r *Retirer) DrainSoon(p pool.Pod, reason string) {
+	now, known, err := r.current(p)
+	switch {
+	case err != nil:
+		r.leftAlone(p, err)
+	case known && now.State() < pool.Draining:
+		at := time.Now()
+		r.cfg.View.ExpectDraining(p.UID, at)
+		r.annotateSoon(p, at, reason)
+	}
+}
+
+func (r *Retirer) annotateSoon(p pool.Pod, at time.Time, reason string) {
+	r.queue.Add(p.UID, func(ctx context.Context) error { return r.annotateOrGiveUp(ctx, p, at, reason) })
+}
+
+func (r *Retirer) leftAlone(p pool.Pod, why error) {
+	r.log.Warn("pod left alone", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", p.UID), zap.Error(why))
 }
 
 // annotateOrGiveUp is annotate for the background. A refusal ends it: whatever
@@ -240,7 +263,7 @@ func (r *Retirer) Delete(ctx context.Context, p pool.Pod, reason string) error {
 // gone. Unlike Delete it also takes pods that the View does not know.
 func (r *Retirer) DeleteSoon(p pool.Pod, reason string) {
 	if _, _, err := r.current(p); err != nil {
-		r.log.Warn("pod left alone", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", p.UID), zap.Error(err))
+		r.leftAlone(p, err)
 		return
 	}
 	r.cfg.View.ExpectDeleted(p.UID)

@@ -350,14 +350,16 @@ func TestDeleteNeverTouchesAnotherPod(t *testing.T) {
 			}
 		}
 		w.DeleteSoon(others, "x")
+		w.DrainSoon(others, "x")
 		former := known
 		former.UID = "its-predecessor"
 		w.DeleteSoon(former, "x") // the name is another pod's now
+		w.DrainSoon(former, "x")
 		if err := w.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]string{"a"}, w.names(t)); diff != "" {
-			t.Errorf("pods (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]string{"a"}, w.names(t)); diff != "" || w.pod(t, "a").State() != pool.Ready {
+			t.Errorf("pod is %s, pods (-want +got):\n%s", w.pod(t, "a").State(), diff)
 		}
 		if err := w.Delete(t.Context(), former, "x"); err != nil {
 			t.Errorf("delete of a pod that is gone: %v", err)

@@ -55,7 +55,7 @@ func (s *Supervisors) converge(ctx context.Context, key fn.Key, now time.Time) (
 	s.remember(r, &d)
 	s.say(r, d)
 	r.asked = s.Acquirer.TakeUp(ctx, key)
-	s.deleteStuck(r)
+	s.endStuck(r)
 	s.apply(ctx, r, d)
 	s.rewrite(r)
 	s.replaceStale(ctx, r, d)
@@ -172,10 +172,11 @@ func (s *Supervisors) samples(r *round) []scale.Sample {
 	return out
 }
 
-// deleteStuck takes the stuck instances out of r, so that they are replaced in
-// the same round. One that is being asked is left to that: whoever asks deletes
+// endStuck takes the stuck instances out of r, so that they are replaced in
+// the same round. They drain, for another replica may have had one accept and not
+// have written so yet. One that is being asked is left to that: whoever asks ends
 // what refuses and what stays silent.
-func (s *Supervisors) deleteStuck(r *round) {
+func (s *Supervisors) endStuck(r *round) {
 	gone, spared := map[string]bool{}, s.spared(r)
 	for _, p := range stuck(r.active, 2*s.opts.AssignTimeout, s.opts.Policy.StartedAt, r.now) {
 		if spared[p.UID] {
@@ -186,9 +187,9 @@ func (s *Supervisors) deleteStuck(r *round) {
 		}
 		gone[p.UID] = true
 		s.metrics.stuck.Inc()
-		s.Retirer.DeleteSoon(p, "stuck: the assignment was not accepted in time")
+		s.Retirer.DrainSoon(p, "stuck: the assignment was not accepted in time")
 		s.podEvent(p, skipperpb.EventType_EVENT_TYPE_STUCK_INSTANCE_CLEANUP, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
-			fmt.Sprintf("pod %s is deleted: it did not accept its assignment in time", p.Name))
+			fmt.Sprintf("pod %s drains: it did not accept its assignment in time", p.Name))
 	}
 	if len(gone) > 0 {
 		r.active, r.instances = without(r.active, gone), without(r.instances, gone)
@@ -256,7 +257,7 @@ func (s *Supervisors) convergeOneshot(r *round) {
 	if !s.Responsible(r.key) {
 		return
 	}
-	s.deleteStuck(r)
+	s.endStuck(r)
 	policy := s.opts.Policy
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()

@@ -12,7 +12,7 @@ import (
 
 // reassign has instances whose container restarted accept their assignment
 // again, in the background: some images keep it over a restart, most forget.
-// One that refuses is deleted, and replaced if the function still wants it. A
+// One that refuses drains, and is replaced if the function still wants it. A
 // restarted oneshot is deleted: its request was lost with the container.
 func (s *Supervisors) reassign(ctx context.Context, r *round) {
 	for _, p := range forgotten(r.instances) {
@@ -65,11 +65,11 @@ func (s *Supervisors) reassignOne(ctx context.Context, r *round, p pool.Pod) {
 	case err == nil:
 	case ctx.Err() != nil: // cut short by a stop it is left to the next replica
 		outcome = "cut"
-	case s.drains(p): // it may have accepted from another replica, and serve
+	case s.drains(p):
 		outcome = "cut"
-	default:
+	default: // it drains, for it may have accepted from another replica, and serve
 		outcome = "deleted"
-		s.Retirer.DeleteSoon(p, "did not accept its assignment after a restart: "+err.Error())
+		s.Retirer.DrainSoon(p, "did not accept its assignment after a restart: "+err.Error())
 	}
 	s.metrics.reassigns.WithLabelValues(outcome).Inc()
 	s.Logger.Info("assignment after a restart", zap.Stringer("function", r.key), zap.String("pod", p.Namespace+"/"+p.Name),

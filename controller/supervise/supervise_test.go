@@ -164,6 +164,8 @@ func (w *world) Drain(_ context.Context, p pool.Pod, _ string) error {
 	return nil
 }
 
+func (w *world) DrainSoon(p pool.Pod, why string) { _ = w.Drain(context.Background(), p, why) }
+
 func (w *world) DeleteSoon(p pool.Pod, _ string) {
 	w.mu.Lock()
 	w.deleted = append(w.deleted, p.UID)
@@ -354,7 +356,7 @@ func TestAdoptsWhatItFindsAndProtectsIt(t *testing.T) {
 		w := setup(t, ready(f, "f-1", old), ready(f, "f-2", old), ready(g, "g-1", old), assigned(g, "g-2", old))
 		advance(timeout - interval)
 		w.expect(f, "f-1", "f-2") // nobody has spoken yet
-		if len(w.drained) != 0 {
+		if !slices.Equal(w.drained, []string{"g-2"}) { // stuck
 			t.Errorf("drained %v within the protection period", w.drained)
 		}
 		w.beatFor(4*interval, f, 1, nil)

@@ -45,14 +45,15 @@ type acquirer interface {
 	Reassign(ctx context.Context, p pool.Pod) error
 	// TakeUp has instances assigned that their claimer has left. It does not wait,
 	// and returns the UIDs of all that are being asked to accept; each of them
-	// accepts within the AssignTimeout, or is deleted.
+	// accepts within the AssignTimeout, or drains.
 	TakeUp(ctx context.Context, key fn.Key) (asked map[string]bool)
 }
 
-// retirer ends instances: *retire.Retirer. Neither method waits for the pod to
-// be gone; both may be called again for the same pod.
+// retirer ends instances: *retire.Retirer. No method waits for the pod to be
+// gone; each may be called again for the same pod.
 type retirer interface {
 	Drain(ctx context.Context, p pool.Pod, reason string) error
+	DrainSoon(p pool.Pod, reason string)
 	DeleteSoon(p pool.Pod, reason string)
 }
 

@@ -198,7 +198,14 @@ func (w *world) judgeDrainLocked(r *replica, before *corev1.Pod) {
 	p := w.oracle.read(before)
 	reason := w.oracle.reasons[p.UID+r.ip]
 	w.trace.add(r.ip, "drains %s of %s: %s", p.UID, p.Key, reason)
-	if p.Key.Oneshot || p.State() >= pool.Terminating {
+	switch {
+	case p.Key.Oneshot || p.State() >= pool.Terminating:
+		return
+	case strings.HasPrefix(reason, "gives up"):
+		// Who cannot ask the API server drains: that costs a pod, but no request.
+		if !w.apiTroubledLocked() && w.healthyLocked(r, w.bodies[p.UID], p) {
+			w.violateLocked("8", "%s gives up pod %s of %s, which is healthy", r.ip, p.UID, p.Key)
+		}
 		return
 	}
 	w.judgeRingLocked(r, p)

@@ -41,6 +41,8 @@ type replica struct {
 	parts
 	informers
 
+	telling sync.Mutex // while the supervisors are told of a caller
+
 	mu sync.Mutex
 	// The fields below are guarded by mu.
 	isServing, stopping bool
@@ -474,23 +476,34 @@ func (c core) Sync() error { return nil }
 type retirer struct{ r *replica }
 
 func (t retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
-	w := t.r.w
-	if w.broken.cuts {
+	if t.r.w.broken.cuts {
 		t.r.retirer.DeleteSoon(p, reason)
 		return nil
 	}
-	w.mu.Lock()
-	w.oracle.reasons[p.UID+t.r.ip] = reason
-	w.mu.Unlock()
+	t.note(p, reason)
 	return t.r.retirer.Drain(ctx, p, reason)
 }
 
-func (t retirer) DeleteSoon(p pool.Pod, reason string) {
+func (t retirer) DrainSoon(p pool.Pod, reason string) {
+	if t.r.w.broken.cuts {
+		t.r.retirer.DeleteSoon(p, reason)
+		return
+	}
+	t.note(p, "gives up: "+reason)
+	t.r.retirer.DrainSoon(p, reason)
+}
+
+func (t retirer) note(p pool.Pod, reason string) {
 	w := t.r.w
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.oracle.reasons[p.UID+t.r.ip] = reason
 	if _, before := w.oracle.decided[p.UID+t.r.ip]; !before {
 		w.oracle.decided[p.UID+t.r.ip] = time.Now()
 	}
-	w.mu.Unlock()
+}
+
+func (t retirer) DeleteSoon(p pool.Pod, reason string) {
+	t.note(p, reason)
 	t.r.retirer.DeleteSoon(p, reason)
 }
