@@ -187,7 +187,8 @@ func (r *replica) getInstance(ctx context.Context, q *skipperpb.GetInstanceReque
 	return answer, err
 }
 
-// hearing notes what a replica's supervisors are told.
+// hearing notes what a replica's supervisors are told, in the order in which they
+// are.
 type hearing struct {
 	*supervise.Supervisors
 
@@ -195,11 +196,15 @@ type hearing struct {
 }
 
 func (h hearing) Touch(f *skipperpb.Function) {
+	h.r.telling.Lock()
+	defer h.r.telling.Unlock()
 	h.r.w.spoken(h.r, f)
 	h.Supervisors.Touch(f)
 }
 
 func (h hearing) Heard(f *skipperpb.Function) {
+	h.r.telling.Lock()
+	defer h.r.telling.Unlock()
 	h.r.w.spoken(h.r, f)
 	h.Supervisors.Heard(f)
 }

@@ -98,7 +98,7 @@ func (w *world) try(r *request) {
 		w.ask(r, &ask{h: h, waiting: []*request{r}})
 		return
 	}
-	f := e.table.Function(h)
+	f := e.table.Function(h) // as its client names it by now
 	if !e.table.Stale() {
 		if l, ok := pick1(w, f, r); ok {
 			w.send(r, l, l.Instance.Proto)
@@ -173,7 +173,7 @@ func (w *world) answered(e *extproc, a *ask, i *skipperpb.Instance, err error) {
 		w.send(a.waiting[0], table.Lease{}, i)
 		return
 	}
-	f := e.table.Function(a.h)
+	f := e.table.Again(a.h)
 	known := f.Learn(i, time.Now())
 	if known == nil {
 		w.again(a, 100*time.Millisecond)
