@@ -84,7 +84,7 @@ type Acquirer struct {
 	// firstSeen is since when a pod, by UID, is known here to be claimed and not
 	// to have accepted.
 	firstSeen map[string]time.Time
-	stopping  bool                          // no flight and no adoption starts any more
+	stopping  bool // no flight and no adoption starts any more
 }
 
 // New returns an Acquirer; ready-at is written while Run runs.

@@ -355,7 +355,7 @@ func TestAdoptsWhatItFindsAndProtectsIt(t *testing.T) {
 		old := time.Now().Add(-time.Hour)
 		w := setup(t, ready(f, "f-1", old), ready(f, "f-2", old), ready(g, "g-1", old), assigned(g, "g-2", old))
 		advance(timeout - interval)
-		w.expect(f, "f-1", "f-2") // nobody has spoken yet
+		w.expect(f, "f-1", "f-2")                      // nobody has spoken yet
 		if !slices.Equal(w.drained, []string{"g-2"}) { // stuck
 			t.Errorf("drained %v within the protection period", w.drained)
 		}
