@@ -134,7 +134,7 @@ func (c *Config) addFunctionFlags(fs *pflag.FlagSet) {
 }
 
 func (c *Config) addScalingFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&c.HeartbeatTimeout, "heartbeat-timeout", c.HeartbeatTimeout, "`time` after which a function without heartbeats is scaled to zero, and an orphaned oneshot pod deleted")
+	fs.DurationVar(&c.HeartbeatTimeout, "heartbeat-timeout", c.HeartbeatTimeout, "`time` after which a function without heartbeats is scaled to zero, and an orphaned oneshot pod drained")
 	fs.DurationVar(&c.ScaleInterval, "scale-interval", c.ScaleInterval, "`time` between two looks at a function's scale, give or take a tenth")
 	fs.Float64Var(&c.Tolerance, "hpa-tolerance", c.Tolerance, "`share` by which CPU and memory may miss their target before the scale changes; 0 follows every change")
 	fs.DurationVar(&c.InitialReadinessDelay, "hpa-initial-readiness-delay", c.InitialReadinessDelay, "`time` after it is ready in which an instance's CPU is not counted; 0 counts it from the start")

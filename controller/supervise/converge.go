@@ -251,7 +251,8 @@ func (s *Supervisors) shrink(ctx context.Context, instances []pool.Pod, n int, w
 }
 
 // convergeOneshot is the safety net below oneshots: whoever asked for the pod
-// releases it, unless it died before it could. Every replica keeps the record.
+// releases it, unless it died before it could. Every replica keeps the record. An
+// orphan drains, because a gateway that nobody hears may still use it.
 func (s *Supervisors) convergeOneshot(r *round) {
 	r.sup.busy = s.named(r)
 	if !s.Responsible(r.key) {
@@ -262,8 +263,8 @@ func (s *Supervisors) convergeOneshot(r *round) {
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()
 		s.podEvent(p, skipperpb.EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
-			fmt.Sprintf("oneshot pod %s is deleted: no heartbeat and no load report names it any more", p.Name))
-		s.Retirer.DeleteSoon(p, "orphaned oneshot: no heartbeat and no load report names it any more")
+			fmt.Sprintf("oneshot pod %s drains: no heartbeat and no load report names it any more", p.Name))
+		s.Retirer.DrainSoon(p, "orphaned oneshot: no heartbeat and no load report names it any more")
 	}
 }
 

@@ -33,7 +33,7 @@ func newMetrics(r prometheus.Registerer, supervisors func() float64) *metrics {
 		panics:       counter("converge_panics_total", "Rounds of supervisors that ended in a panic; any is a bug."),
 		drains:       counter("scale_down_instances_total", "Instances that were told to drain because there were too many."),
 		stuck:        counter("stuck_instances_total", "Instances ended because they did not accept their assignment in time."),
-		orphans:      counter("oneshot_orphans_total", "Oneshot pods deleted because nobody released them."),
+		orphans:      counter("oneshot_orphans_total", "Oneshot pods ended because nobody released them."),
 		rewrites:     counter("function_annotations_rewritten_total", "Instances whose annotation followed a change of scale."),
 		decisions:    vec("scale_decisions_total", "Decisions on how many instances a function needs, by reason.", "reason"),
 		reassigns:    vec("reassignments_total", "Instances whose container restarted, by what became of them.", "outcome"),

@@ -90,13 +90,14 @@ func rank(p pool.Pod) int {
 	return 0
 }
 
-// orphans are the oneshot pods that nobody has named for longer than timeout.
+// orphans are the oneshot pods that nobody has named for longer than timeout, but
+// for those that drain already.
 // busy is when each was last named; since is when this controller started.
 func orphans(instances []pool.Pod, busy map[string]time.Time, timeout time.Duration, since, now time.Time) []pool.Pod {
 	var out []pool.Pod
 	for _, p := range instances {
 		last := later(later(credible(p.AssignedAt, now), credible(p.ReadyAt, now)), later(busy[p.UID], since))
-		if now.Sub(last) > timeout {
+		if now.Sub(last) > timeout && p.State() < pool.Draining {
 			out = append(out, p)
 		}
 	}

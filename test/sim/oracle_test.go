@@ -394,6 +394,9 @@ func (w *world) judgeOneshotLocked(r *replica, p pool.Pod) {
 	if p.State() == pool.Assigned {
 		least = 2 * assignTimeout
 	}
+	if strings.HasPrefix(w.oracle.reasons[p.UID+r.ip], "container of the oneshot restarted") && p.Restarts > 0 {
+		return // before or after it accepted: that cannot be told
+	}
 	if w.replied[p.UID] && w.bodies[p.UID].requests == 0 && !w.oracle.released[p.UID] && w.bodies[p.UID].confirmed && quiet < least-maxSkew-time.Second {
 		w.violateLocked("2", "%s deletes oneshot pod %s of %s, which was given out and not given back, %s after its last use", r.ip, p.UID, p.Key, quiet)
 	}
