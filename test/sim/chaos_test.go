@@ -343,14 +343,17 @@ func (w *world) calmDown() {
 	}
 }
 
-// hold keeps the steady number of requests in progress.
+// hold keeps the steady number of requests in progress. A client whose pod drains
+// asks its gateway again: one that went to another would count at both until the
+// first has spoken, which may be one too many for as long as the world lasts.
 func (w *world) hold(f *function) {
 	var all []*request
 	w.every(500*time.Millisecond, func() bool {
-		kept := all[:0]
+		kept, moved := all[:0], []*gateway(nil)
 		for _, r := range all {
 			if w.resting || w.drains(r.uid) {
 				w.finish(r, "") // its client leaves rather than be cut off
+				moved = append(moved, r.ep.g)
 			}
 			if !r.done {
 				kept = append(kept, r)
@@ -362,11 +365,11 @@ func (w *world) hold(f *function) {
 			if f.key.Oneshot {
 				takes = min(takes, w.upTo(3*time.Second, 40*time.Second))
 			}
-			r := w.arrive(f, takes)
+			r := w.arriveAt(f, takes, moved)
 			if r == nil {
 				break
 			}
-			all = append(all, r)
+			all, moved = append(all, r), moved[min(1, len(moved)):]
 		}
 		return !w.resting
 	})

@@ -85,6 +85,16 @@ func (w *world) arrive(f *function, takes time.Duration) *request {
 	return r
 }
 
+// arriveAt is arrive at the first of those gateways, if it lives.
+func (w *world) arriveAt(f *function, takes time.Duration, those []*gateway) *request {
+	if len(those) == 0 || those[0].ended || those[0].ep == nil {
+		return w.arrive(f, takes)
+	}
+	r := &request{f: f, ep: those[0].ep, came: time.Now(), takes: takes}
+	w.try(r)
+	return r
+}
+
 // try finds an instance for the request.
 func (w *world) try(r *request) {
 	e := r.ep
