@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	skipperpb "skipper/proto"
@@ -55,7 +56,7 @@ func NewLog(cfg Config) *Log {
 	for n := range skipperpb.EventType_name {
 		for _, s := range severities {
 			if n != 0 {
-				l.counts.WithLabelValues(typeName(skipperpb.EventType(n)), severityName(s))
+				l.counts.WithLabelValues(labelOf(skipperpb.EventType(n)), labelOf(s))
 			}
 		}
 	}
@@ -67,13 +68,8 @@ var severities = [...]skipperpb.EventSeverity{
 	skipperpb.EventSeverity_EVENT_SEVERITY_INFO, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,
 }
 
-func typeName(t skipperpb.EventType) string {
-	return strings.ToLower(strings.TrimPrefix(t.String(), "EVENT_TYPE_"))
-}
-
-func severityName(s skipperpb.EventSeverity) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "EVENT_SEVERITY_"))
-}
+// labelOf is an event's type or severity as a label value.
+func labelOf(v protoreflect.Enum) string { return cmp.Or(skipperpb.Word(v), "unspecified") }
 
 // Add remembers e, which is the Log's from then on. The time is now where e has
 // none; who tells it, and its number, are set here. It never waits for anybody
@@ -85,7 +81,7 @@ func (l *Log) Add(e *skipperpb.Event) {
 	e.Function = identityOf(e.GetFunction())
 	e.Message = shorten(e.GetMessage())
 	e.ControllerIp = l.cfg.ControllerIP
-	l.counts.WithLabelValues(typeName(e.GetType()), severityName(e.GetSeverity())).Inc()
+	l.counts.WithLabelValues(labelOf(e.GetType()), labelOf(e.GetSeverity())).Inc()
 	l.keep(e)
 	if l.cfg.Also != nil {
 		l.cfg.Also(e)

@@ -179,7 +179,7 @@ func forKubernetes(e *skipperpb.Event, controllerIP string) *corev1.Event {
 
 // reasonOf is the type in the form that Kubernetes has reasons in: PodAssigned.
 func reasonOf(t skipperpb.EventType) string {
-	words := strings.Split(typeName(t), "_")
+	words := strings.Split(labelOf(t), "_")
 	for i, w := range words {
 		words[i] = strings.ToUpper(w[:1]) + w[1:]
 	}

@@ -1,10 +1,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -84,10 +84,7 @@ func (s *Server) Scale(ctx context.Context, r *skipperpb.ScaleRequest) (*skipper
 
 // wordOf is a caller's reason as people read it.
 func wordOf(r skipperpb.ScaleReason) string {
-	if r == skipperpb.ScaleReason_SCALE_REASON_UNSPECIFIED {
-		return "no stated reason"
-	}
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "SCALE_REASON_")), "_", " ")
+	return cmp.Or(skipperpb.Words(r), "no stated reason")
 }
 
 func (s *Server) instances(pods []pool.Pod) []*skipperpb.Instance {

@@ -1,7 +1,7 @@
 package supervise
 
 import (
-	"strings"
+	"cmp"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -61,8 +61,5 @@ func (m *metrics) initialise() {
 // reasonName is the reason as a label value; none: an instance in use and no
 // metric that asks for more.
 func reasonName(r skipperpb.ScaleReason) string {
-	if r == skipperpb.ScaleReason_SCALE_REASON_UNSPECIFIED {
-		return "none"
-	}
-	return strings.ToLower(strings.TrimPrefix(r.String(), "SCALE_REASON_"))
+	return cmp.Or(skipperpb.Word(r), "none")
 }

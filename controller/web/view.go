@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -252,13 +253,13 @@ func decisionOf(d *skipperpb.ScaleDecision) *decision {
 	}
 	return &decision{
 		Desired: d.GetDesiredInstances(), Unclamped: d.GetUnclampedInstances(), Message: d.GetMessage(),
-		Reason: word(d.GetReason().String(), "SCALE_REASON_"), At: when(d.GetDecidedAt()),
+		Reason: cmp.Or(skipperpb.Words(d.GetReason()), "none"), At: when(d.GetDecidedAt()),
 	}
 }
 
 func instanceOf(i *skipperpb.Instance) instance {
 	return instance{
-		Name: i.GetName(), Addr: i.GetAddr(), State: word(i.GetState().String(), "INSTANCE_STATE_"),
+		Name: i.GetName(), Addr: i.GetAddr(), State: word(i.GetState()),
 		AssignedAt: when(i.GetAssignedAt()), ReadyAt: when(i.GetReadyAt()), DrainingAt: when(i.GetDrainingAt()),
 		InFlight: i.GetInFlightRequests(), CPUMilli: i.GetCpuUsageMilli(), MemoryMiB: i.GetMemoryUsageMib(),
 		ReplicaSet: i.GetReplicaSet(), Zone: i.GetZone(), Problem: i.GetProblem(),
@@ -272,14 +273,12 @@ func eventOf(e *skipperpb.Event) event {
 	}
 	return event{
 		ID: e.GetControllerIp() + "#" + strconv.FormatUint(e.GetSequence(), 10), At: when(e.GetTimestamp()), Function: name, Instance: e.GetInstanceName(),
-		Type: word(e.GetType().String(), "EVENT_TYPE_"), Severity: word(e.GetSeverity().String(), "EVENT_SEVERITY_"), Message: e.GetMessage(),
+		Type: word(e.GetType()), Severity: word(e.GetSeverity()), Message: e.GetMessage(),
 	}
 }
 
 // word is an enum's value as people write it.
-func word(name, prefix string) string {
-	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, prefix)), "_", " ")
-}
+func word(v protoreflect.Enum) string { return cmp.Or(skipperpb.Words(v), "unspecified") }
 
 func when(t *timestamppb.Timestamp) string {
 	if !t.IsValid() {

@@ -48,7 +48,7 @@ func world() *skipperpb.ClusterState {
 		},
 		Pools: []*skipperpb.PoolState{{Namespace: "prod", Deployment: "echo", ReadyPods: 3, WaitingCallers: 2}},
 		Supervisors: []*skipperpb.SupervisorState{
-			{Function: fnOf("calm"), InFlightRequests: 1},
+			{Function: fnOf("calm"), InFlightRequests: 1, Decision: &skipperpb.ScaleDecision{DesiredInstances: 1, Message: "in use, so at least 1"}},
 			{Function: fnOf("busy"), InFlightRequests: 40, Instances: instances, Decision: &skipperpb.ScaleDecision{
 				DesiredInstances: 4, Reason: skipperpb.ScaleReason_SCALE_REASON_IN_FLIGHT_REQUESTS, Message: "40 in flight / target 10 = 4",
 			}},
@@ -99,7 +99,10 @@ func TestViewSaysWhatTheStateSays(t *testing.T) {
 				Namespace: "prod", Deployment: "echo", Tenant: "busy", Ready: 2, Assigned: 1, Draining: 1, InFlight: 40, Scale: bounds,
 				Decision: &decision{Desired: 4, Reason: "in flight requests", Message: "40 in flight / target 10 = 4"},
 			},
-			{Namespace: "prod", Deployment: "echo", Tenant: "calm", InFlight: 1, Scale: bounds},
+			{
+				Namespace: "prod", Deployment: "echo", Tenant: "calm", InFlight: 1, Scale: bounds,
+				Decision: &decision{Desired: 1, Reason: "none", Message: "in use, so at least 1"},
+			},
 		}},
 		{"their number", c.FunctionsTotal, 2},
 		{"events, the newest first", c.Events, []event{

@@ -26,7 +26,7 @@ const severityWarn = "warn"
 
 func eventOf(e *skipperpb.Event) Event {
 	out := Event{
-		At: at(e.GetTimestamp()), Severity: word(e.GetSeverity().String(), "EVENT_SEVERITY_"), Type: word(e.GetType().String(), "EVENT_TYPE_"),
+		At: at(e.GetTimestamp()), Severity: skipperpb.Word(e.GetSeverity()), Type: skipperpb.Word(e.GetType()),
 		Instance: e.GetInstanceName(), Message: e.GetMessage(), Controller: e.GetControllerIp(), Sequence: e.GetSequence(),
 	}
 	if e.GetFunction() != nil {

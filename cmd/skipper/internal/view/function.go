@@ -97,7 +97,7 @@ func decisionOf(d *skipperpb.ScaleDecision) *Decision {
 	}
 	return &Decision{
 		Desired: d.GetDesiredInstances(), Recommended: d.GetRecommendedInstances(), Unclamped: d.GetUnclampedInstances(), Growing: d.GetGrowingInstances(),
-		Reason: word(d.GetReason().String(), "SCALE_REASON_"), Message: d.GetMessage(), At: at(d.GetDecidedAt()),
+		Reason: skipperpb.Word(d.GetReason()), Message: d.GetMessage(), At: at(d.GetDecidedAt()),
 	}
 }
 

@@ -53,7 +53,7 @@ func instanceOf(i *skipperpb.Instance) Instance {
 func stateOf(i *skipperpb.Instance) string {
 	switch {
 	case i.GetState() != skipperpb.InstanceState_INSTANCE_STATE_UNSPECIFIED:
-		return word(i.GetState().String(), "INSTANCE_STATE_")
+		return skipperpb.Word(i.GetState())
 	case i.GetDrainingAt() != nil:
 		return stateDraining
 	case i.GetReadyAt() != nil:

@@ -1,7 +1,6 @@
 package view
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -9,16 +8,6 @@ import (
 
 	"skipper/cmd/skipper/internal/output"
 )
-
-// word is an enum's name without its prefix, in lower case; "" for the
-// unspecified value.
-func word(name, prefix string) string {
-	w := strings.ToLower(strings.TrimPrefix(name, prefix))
-	if w == "unspecified" {
-		return ""
-	}
-	return w
-}
 
 // at is nil where the time is not set.
 func at(t *timestamppb.Timestamp) *time.Time {
