@@ -53,9 +53,24 @@ type Input struct {
 	Samples []Sample
 	// LastUsed is the newest heartbeat or assignment; zero: never heard of.
 	LastUsed time.Time
+	// Trace is for the words of the decision only.
+	Trace Trace
 	// WindowMax is the highest recommendation of the stabilisation window
 	// before this one; 0: none.
 	WindowMax int
+}
+
+// Trace is what is known of a function's use, however long ago.
+type Trace struct {
+	// Heartbeat is when this controller last heard one, be it forgotten since;
+	// zero: none since Since.
+	Heartbeat time.Time
+	// Since is when this controller began to listen for the function; zero: not
+	// known.
+	Since time.Time
+	// Assigned is when the newest instance was claimed, or some were asked for;
+	// zero: not known.
+	Assigned time.Time
 }
 
 // Sample is what one instance uses.
@@ -92,21 +107,40 @@ func Decide(p Policy, in Input, now time.Time) Decision {
 		}
 	}
 	if idle := now.Sub(in.LastUsed); in.LastUsed.IsZero() || idle > p.HeartbeatTimeout {
-		return protect(p, in, unused(p, in), now)
+		return protect(p, in, unused(p, in.Trace, now), now)
 	}
 	return protect(p, in, stabilise(in, clamp(in.Scale, recommend(p, in, now))), now)
 }
 
-func unused(p Policy, in Input) Decision {
-	since := "ever"
-	if !in.LastUsed.IsZero() {
-		since = "since " + in.LastUsed.UTC().Format(time.RFC3339)
-	}
+func unused(p Policy, t Trace, now time.Time) Decision {
 	return Decision{
 		Reason: skipperpb.ScaleReason_SCALE_REASON_HEARTBEAT_TIMEOUT,
-		Why:    fmt.Sprintf("no heartbeat and no assignment %s, timeout %s", since, p.HeartbeatTimeout),
+		Why:    fmt.Sprintf("%s, %s; timeout %s", t.heartbeat(p.HeartbeatTimeout, now), t.assigned(), p.HeartbeatTimeout),
 	}
 }
+
+// heartbeat tells silence after use from silence since a controller's start,
+// which may only mean that the routers have not found it yet.
+func (t Trace) heartbeat(timeout time.Duration, now time.Time) string {
+	switch {
+	case t.Heartbeat.IsZero() && t.Since.IsZero():
+		return "no heartbeat known"
+	case t.Heartbeat.IsZero():
+		return "no heartbeat since this controller began to listen for the function at " + stamp(t.Since)
+	case now.Sub(t.Heartbeat) <= timeout:
+		return "no router reports it any more, the last heartbeat was at " + stamp(t.Heartbeat)
+	}
+	return "the last heartbeat was at " + stamp(t.Heartbeat)
+}
+
+func (t Trace) assigned() string {
+	if t.Assigned.IsZero() {
+		return "no assignment known"
+	}
+	return "the last assignment at " + stamp(t.Assigned)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // recommend takes the maximum over the metrics, at least 1. Of metrics that ask
 // for the same the first one is named.

@@ -105,6 +105,43 @@ func TestWhyNamesTheNumbers(t *testing.T) {
 	}
 }
 
+func TestUnusedSaysWhatWasLastHeard(t *testing.T) {
+	hour, minute, second := ago(time.Hour), ago(2*time.Minute), ago(time.Second)
+	for _, row := range []struct {
+		name  string
+		trace Trace
+		want  string
+	}{
+		{"used, then silent", Trace{Heartbeat: minute, Since: hour, Assigned: hour}, "the last heartbeat was at 2026-01-02T03:02:05Z, the last assignment at 2026-01-02T02:04:05Z; timeout 1m30s"},
+		{"never heard of since the start", Trace{Since: minute, Assigned: hour}, "no heartbeat since this controller began to listen for the function at 2026-01-02T03:02:05Z, the last assignment at 2026-01-02T02:04:05Z; timeout 1m30s"},
+		{"nor assigned, as far as is known", Trace{Since: minute}, "no heartbeat since this controller began to listen for the function at 2026-01-02T03:02:05Z, no assignment known; timeout 1m30s"},
+		{"a router that has said goodbye", Trace{Heartbeat: second, Since: hour, Assigned: hour}, "no router reports it any more, the last heartbeat was at 2026-01-02T03:04:04Z, the last assignment at 2026-01-02T02:04:05Z; timeout 1m30s"},
+		{"nothing known", Trace{}, "no heartbeat known, no assignment known; timeout 1m30s"},
+	} {
+		got := Decide(old(), Input{Scale: bounds(0, 5, 0), Current: 2, Trace: row.trace}, now)
+		if got.Why != row.want || got.Desired != 0 {
+			t.Errorf("%s: %d, %q, want 0, %q", row.name, got.Desired, got.Why, row.want)
+		}
+	}
+}
+
+// TestTraceDecidesNothing: the words' times are older, or younger, than the use
+// that counts.
+func TestTraceDecidesNothing(t *testing.T) {
+	for _, used := range []time.Time{{}, ago(0), ago(90 * time.Second), ago(time.Hour)} {
+		for _, trace := range []Trace{{}, {Heartbeat: now, Assigned: now}, {Heartbeat: ago(time.Hour), Since: ago(time.Hour)}} {
+			in := Input{Scale: bounds(1, 5, 0), Current: 2, LastUsed: used}
+			want := Decide(old(), in, now)
+			in.Trace = trace
+			got := Decide(old(), in, now)
+			got.Why = want.Why
+			if got != want {
+				t.Errorf("used %s, %+v: %+v, want %+v", used, trace, got, want)
+			}
+		}
+	}
+}
+
 func TestWindowMatchesNaiveMaximum(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 9))
 	for range 500 {

@@ -90,6 +90,7 @@ func (s *Supervisors) observe(key fn.Key, now time.Time) *round {
 		s.Heartbeats.Forget(key)
 	}
 	r.activity = s.Heartbeats.Activity(key, now)
+	sup.trace.Heartbeat = later(sup.trace.Heartbeat, r.activity.Last)
 	return r
 }
 
@@ -115,11 +116,12 @@ type decided struct {
 }
 
 func (s *Supervisors) decide(r *round) scale.Decision {
-	policy := s.opts.Policy
+	policy, trace := s.opts.Policy, r.sup.trace
+	trace.Assigned = later(r.requested, lastAssigned(r.active, r.now))
 	d := scale.Decide(policy, scale.Input{
 		Scale: r.function.GetScale(), Current: len(r.active), InFlight: r.activity.InFlight,
 		Metered: s.Usage != nil && s.Usage.Metered(r.key.Namespace), Samples: s.samples(r),
-		LastUsed:  later(later(r.activity.Last, r.requested), lastAssigned(r.active, r.now)),
+		LastUsed: later(r.activity.Last, trace.Assigned), Trace: trace,
 		WindowMax: r.sup.window.Max(r.now, policy.Stabilization),
 	}, r.now)
 	s.metrics.decisions.WithLabelValues(reasonName(d.Reason)).Inc()

@@ -1,9 +1,12 @@
 package supervise
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	skipperpb "skipper/proto"
 	"skipper/proto/fn"
@@ -41,6 +44,32 @@ func TestScaleOnRequestIsTold(t *testing.T) {
 		up, down := w.count(skipperpb.EventType_EVENT_TYPE_SCALE_UP, info), w.count(skipperpb.EventType_EVENT_TYPE_SCALE_DOWN, info)
 		if up != 1 || down != 1 {
 			t.Errorf("%d events of growth and %d of shrinkage, want one each: nothing changes in between", up, down)
+		}
+	})
+}
+
+// TestSaysWhatWasLastHeard: of a function that had heartbeats, when the last one
+// was; of one that was found and never spoken of, since when nobody has.
+func TestSaysWhatWasLastHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, g := function("t", 0, 5, 0), function("u", 0, 5, 0)
+		begin := time.Now()
+		old := begin.Add(-time.Hour)
+		w := setup(t, ready(f, "f-1", old), ready(g, "g-1", old))
+		w.beatFor(time.Minute, f, 1, nil)
+		last := time.Now().Add(-5 * time.Second) // beatFor waits after each
+		advance(timeout + 2*interval)
+		assigned := fmt.Sprintf(", the last assignment at %s; timeout 1m30s", old.UTC().Format(time.RFC3339))
+		got := map[string]string{}
+		for _, e := range w.logs.FilterMessage("scale").All() {
+			got[fmt.Sprint(e.ContextMap()["function"])] = fmt.Sprint(e.ContextMap()["why"])
+		}
+		want := map[string]string{
+			fn.KeyOf(f).String(): "the last heartbeat was at " + last.UTC().Format(time.RFC3339) + assigned,
+			fn.KeyOf(g).String(): "no heartbeat since this controller began to listen for the function at " + begin.UTC().Format(time.RFC3339) + assigned,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("reasons (-want +got):\n%s", diff)
 		}
 	})
 }

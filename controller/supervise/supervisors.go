@@ -172,6 +172,7 @@ type supervisor struct {
 
 	window   scale.Window
 	decision quiet[decided]
+	trace    scale.Trace // without Assigned, which the instances tell
 	// busy is when each oneshot pod was last known to serve; nil otherwise.
 	busy map[string]time.Time
 }
@@ -305,7 +306,7 @@ func (s *Supervisors) Observe(e pool.Event) {
 func (s *Supervisors) ensureLocked(key fn.Key, first time.Duration) *supervisor {
 	sup, ok := s.supervisors[key]
 	if !ok {
-		sup = &supervisor{}
+		sup = &supervisor{trace: scale.Trace{Since: time.Now()}}
 		s.supervisors[key] = sup
 		s.queueLocked(key, first)
 	}
