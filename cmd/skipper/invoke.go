@@ -45,8 +45,16 @@ func newInvoke(w *world) *cobra.Command {
 	b.timeout = time.Minute
 	cmd := &cobra.Command{
 		Use:   "invoke FUNCTION [PATH]",
-		Short: "Send a request to a function, and tell what each stage took",
-		Long: `Send a request to a function through the gateway, and tell what each stage took.
+		Short: "Send a request to a function, and tell who answered and how long it took",
+		Long: `Send a request to a function through the gateway, and tell who answered and how
+long it took.
+
+Told are the status, whether the start was cold or warm, the instance, the size of
+the body, and how long this command waited, by its own clock: for the name (DNS), the
+connection, TLS, from the request's last byte to the answer's first one (First byte:
+gateway, cold start and function together), and in total. A stage that there was
+not is left out. What a cold start spends where is in the controllers' metrics
+(docs/metrics.md) and in traces (docs/tracing.md).
 
 FUNCTION is NAMESPACE/DEPLOYMENT/TENANT, with /oneshot behind it for a oneshot, or
 the JSON of an X-Skipper-Function header. Metadata and scale that are not given are

@@ -159,7 +159,7 @@ func FunctionSheet(f Function, instances []Instance, events []Event, now time.Ti
 	s.Add("Bounds", output.Text(fmt.Sprintf("%d to %d", f.Scale.Min, f.Scale.Max)))
 	s.Add("Targets", output.Text(f.Scale.targets()))
 	if d := f.Decision; d != nil {
-		s.Add("Desired", output.Text(fmt.Sprintf("%d (within bounds %d, metrics ask for %d)", d.Desired, d.Recommended, d.Unclamped)))
+		s.Add("Desired", output.Text(f.howMany()))
 		s.Add("Reason", output.Text(d.Reason))
 		s.Add("Why", output.Text(d.Message))
 		s.Add("Decided", stamp(d.At, now))
@@ -178,6 +178,29 @@ func FunctionSheet(f Function, instances []Instance, events []Event, now time.Ti
 	}
 	s.Lists = []output.List{{Title: "Instances", Grid: ofOneFunction(InstanceGrid(instances, now))}, {Title: "Routers", Grid: routers}, {Title: "Events", Grid: EventGrid(events)}}
 	return s
+}
+
+// howMany is the desired number with the steps that led to it: the metrics, the
+// bounds, and what holds a number that is to fall. Only steps that changed the
+// number are named.
+func (f Function) howMany() string {
+	d := f.Decision
+	var steps []string
+	switch {
+	case f.Oneshot:
+		return fmt.Sprintf("%d (oneshot: one per request)", d.Desired)
+	case d.Unclamped == 0:
+		steps = append(steps, "not used, so 0")
+	default:
+		steps = append(steps, fmt.Sprintf("the metrics ask for %d", d.Unclamped))
+	}
+	if d.Recommended != d.Unclamped {
+		steps = append(steps, fmt.Sprintf("the bounds make it %d", d.Recommended))
+	}
+	if d.Desired != d.Recommended {
+		steps = append(steps, fmt.Sprintf("held at %d for now", d.Desired))
+	}
+	return fmt.Sprintf("%d (%s)", d.Desired, strings.Join(steps, "; "))
 }
 
 func (s Scale) targets() string {
