@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,6 +105,36 @@ func TestEnvoyTakesBootstrapWithoutWarning(t *testing.T) {
 			c, _, _ := withTLS(t, c)
 			envoytest.Validate(t, build(t, c))
 		})
+	}
+}
+
+// What an Envoy has itself is left out, and nothing else.
+func TestPartsLeaveOutWhatIsNotSkippers(t *testing.T) {
+	t.Parallel()
+	parts, whole := build(t, configs()["named node"]), build(t, configs()["named node"])
+	envoy.Parts(parts)
+	if parts.Node != nil || parts.Admin != nil || parts.OverloadManager != nil || parts.StatsConfig != nil {
+		t.Error("the parts hold what every Envoy has itself")
+	}
+	var got, want []string
+	for _, b := range []*bootstrapv3.Bootstrap{parts, whole} {
+		var names []string
+		for _, l := range b.StaticResources.Listeners {
+			names = append(names, l.Name)
+		}
+		for _, c := range b.StaticResources.Clusters {
+			names = append(names, c.Name)
+		}
+		got, want = want, names
+	}
+	want = slices.DeleteFunc(want, func(name string) bool { return name == "ready" || name == "admin" })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("listeners and clusters (-want +got):\n%s", diff)
+	}
+	whole.Node, whole.Admin, whole.OverloadManager, whole.StatsConfig = nil, nil, nil, nil
+	whole.StaticResources, parts.StaticResources = nil, nil
+	if !proto.Equal(whole, parts) {
+		t.Error("the parts lack something of the whole")
 	}
 }
 

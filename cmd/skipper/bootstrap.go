@@ -25,6 +25,7 @@ type bootstrapOptions struct {
 	accessLog   string
 	listeners   map[string]int
 	outputDir   string
+	parts       bool
 }
 
 func newBootstrapOptions() *bootstrapOptions {
@@ -87,6 +88,7 @@ func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	f.StringToIntVar(&o.listeners, "listeners", nil, "further ports for clients, as name=port; extproc may have rules for each name")
 	f.StringVar(&o.outputDir, "output-dir", "", "folder to write bootstrap.yaml to, and what it refers to; empty: print bootstrap.yaml alone")
 	f.BoolVar(&c.ClusterStats, "cluster-stats", c.ClusterStats, "keep Envoy's statistics of each cluster of pods")
+	f.BoolVar(&o.parts, "parts", false, "for an Envoy that is there: leave out node, admin interface, readiness, limits and statistics, which it has itself")
 }
 
 // resolve returns the Config that the flags describe.
@@ -114,6 +116,9 @@ func (o *bootstrapOptions) run(cmd *cobra.Command) error {
 	b, err := envoy.Bootstrap(o.resolve())
 	if err != nil {
 		return err
+	}
+	if o.parts {
+		envoy.Parts(b)
 	}
 	text, err := envoy.YAML(b)
 	if err != nil {
