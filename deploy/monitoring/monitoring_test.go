@@ -3,6 +3,8 @@ package monitoring_test
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,12 +20,18 @@ type rule struct {
 	Labels, Annotations map[string]string
 }
 
-func rules(t *testing.T) (all []rule) {
+func rules(t *testing.T) []rule {
+	t.Helper()
+	return rulesOf(t, read(t, "rules.yaml"))
+}
+
+// rulesOf are those of a PrometheusRule.
+func rulesOf(t *testing.T, text []byte) (all []rule) {
 	t.Helper()
 	var file struct {
 		Spec struct{ Groups []struct{ Rules []rule } }
 	}
-	if err := yaml.Unmarshal(read(t, "rules.yaml"), &file); err != nil {
+	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
 	for _, g := range file.Spec.Groups {
@@ -163,6 +171,33 @@ func TestFaultsAreFound(t *testing.T) {
 		if got := faults(known, expr); (len(got) > 0) != want {
 			t.Errorf("faults of %s are %v", expr, got)
 		}
+	}
+}
+
+// What docs/runbooks.md has operators run gives each alert a whole address, and
+// changes nothing else.
+func TestRunbooksMoveToAnAddress(t *testing.T) {
+	command := regexp.MustCompile(`sed '(s\|.*\|(.*)\|)'`).FindStringSubmatch(string(read(t, "../../docs/runbooks.md")))
+	if command == nil {
+		t.Fatal("docs/runbooks.md has no sed command that sets the address")
+	}
+	address, ok := strings.CutPrefix(command[2], "runbook_url: https://")
+	if !ok {
+		t.Fatalf("%q sets no address", command[1])
+	}
+	out, err := exec.CommandContext(t.Context(), "sed", command[1], "rules.yaml").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, moved := rules(t), rulesOf(t, out)
+	for i := range plain {
+		if want := "https://" + address + "#" + strings.ToLower(plain[i].Alert); moved[i].Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook_url is %q, want %q", plain[i].Alert, moved[i].Annotations["runbook_url"], want)
+		}
+		moved[i].Annotations["runbook_url"] = plain[i].Annotations["runbook_url"]
+	}
+	if !reflect.DeepEqual(moved, plain) {
+		t.Errorf("more than the addresses changed: %v, before %v", moved, plain)
 	}
 }
 
