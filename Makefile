@@ -20,7 +20,7 @@ FUZZTIME ?= 1m
 SMOKETIME ?= 20000x
 SOAK_TIME ?= 10m
 
-.PHONY: help up down status test test-unit test-e2e soak fuzz fuzz-smoke check lint bench images cli generate manifests licences local-tool
+.PHONY: help up down status test test-unit test-e2e soak changes fuzz fuzz-smoke check lint bench images cli generate manifests licences local-tool
 
 help: ## Explain the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,9 @@ soak: up ## Try for ten minutes to make one of 300,000 requests reach another te
 	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 4h -v ./test/soak -run 'TestIsolation|TestOneshots' \
 	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
 	go test -count=1 -timeout 4h -v ./test/sim -run TestSchedules -sim.schedules=10000
+
+changes: up ## Upgrade from an earlier release and back, in both orders, and replace all keys, under load: about ten minutes
+	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 1h -v ./test/e2e -run TestChangesUnderLoad -e2e.changes
 
 # One target for each kind of input that comes from outside: headers, their JSON and
 # tokens, ext_proc messages, xDS and load report requests, heartbeats, annotations,

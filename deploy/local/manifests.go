@@ -6,18 +6,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"skipper/deploy/local/internal/chart"
 )
 
 // existingHeader stands above the parts for an Envoy that is there already.
-const existingHeader = `# What an Envoy needs to carry Skipper's traffic, beside what it has: the gateway's
-# own bootstrap without its admin interface, readiness and overload limits.
-# Made from skipper envoy bootstrap by make manifests. Change it there.
+const existingHeader = `# What an Envoy needs to carry Skipper's traffic, beside what it has: what
+# skipper envoy bootstrap --parts --secrets-dir=/etc/skipper prints.
+# Made by make manifests. Change it there.
 `
 
 // manifests writes what is made from other files: the Kustomize folders from the chart, and the
@@ -46,9 +43,9 @@ func (s *settings) manifests(ctx context.Context) error {
 	return nil
 }
 
-// existingEnvoy asks the project's own command for the gateway's bootstrap.
+// existingEnvoy asks the project's own command for the gateway's parts.
 func (t *tools) existingEnvoy(ctx context.Context) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap")
+	cmd := exec.CommandContext(ctx, "go", "run", "./cmd/skipper", "envoy", "bootstrap", "--parts", "--secrets-dir=/etc/skipper")
 	cmd.Dir = t.builder.Root
 	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=local")
 	var out, errs bytes.Buffer
@@ -56,47 +53,5 @@ func (t *tools) existingEnvoy(ctx context.Context) ([]byte, error) {
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("run skipper envoy bootstrap: %w: %s", err, strings.TrimSpace(errs.String()))
 	}
-	return existingParts(out.Bytes())
-}
-
-// existingParts leaves out of a bootstrap what every Envoy has itself.
-func existingParts(bootstrap []byte) ([]byte, error) {
-	var all map[string]any
-	if err := yaml.Unmarshal(bootstrap, &all); err != nil {
-		return nil, fmt.Errorf("read bootstrap: %w", err)
-	}
-	for _, own := range []string{"admin", "overload_manager", "stats_config"} {
-		delete(all, own)
-	}
-	static, ok := all["static_resources"].(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("read bootstrap: it has no static_resources")
-	}
-	drop(static, "clusters", "admin")
-	drop(static, "listeners", "ready")
-	text, err := marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("encode parts of a bootstrap: %w", err)
-	}
-	return append([]byte(existingHeader), text...), nil
-}
-
-// drop removes the element of that name from a list.
-func drop(resources map[string]any, list, name string) {
-	elements, _ := resources[list].([]any) // none is an empty list
-	resources[list] = slices.DeleteFunc(elements, func(e any) bool {
-		m, _ := e.(map[string]any)
-		return m["name"] == name
-	})
-}
-
-// marshal indents as the rest of the project does.
-func marshal(v any) ([]byte, error) {
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
-	e.SetIndent(2)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), e.Close()
+	return append([]byte(existingHeader), out.Bytes()...), nil
 }

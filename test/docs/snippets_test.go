@@ -27,7 +27,7 @@ func TestObjectsOfSnippets(t *testing.T) {
 		"envoy-gateway.yaml": "gateway.networking.k8s.io/v1 HTTPRoute",
 		"istio.yaml":         "networking.istio.io/v1 VirtualService, networking.istio.io/v1 DestinationRule, security.istio.io/v1 PeerAuthentication",
 	}
-	others := map[string]bool{"envoy-in-front.yaml": true, "sidecar-values.yaml": true} // have tests of their own
+	others := map[string]bool{"envoy-in-front.yaml": true, "existing-envoy.yaml": true, "sidecar-values.yaml": true} // have tests of their own
 	files, err := filepath.Glob(snippets + "*")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestPoolOfSnippets(t *testing.T) {
 // Envoy's configuration is read, and checked, by Envoy's own types; so is that
 // for an Envoy that is there.
 func TestEnvoyConfigurationOfSnippets(t *testing.T) {
-	for _, file := range []string{snippets + "envoy-in-front.yaml", "../../deploy/helm/skipper/files/existing-envoy.yaml"} {
+	for _, file := range []string{snippets + "envoy-in-front.yaml", snippets + "existing-envoy.yaml", "../../deploy/helm/skipper/files/existing-envoy.yaml"} {
 		text, err := yaml.YAMLToJSONStrict([]byte(read(t, file)))
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)

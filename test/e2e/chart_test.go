@@ -126,11 +126,17 @@ func documents(t *testing.T, file string) []*unstructured.Unstructured {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return objects(t, string(text))
+}
+
+// objects reads documents of YAML.
+func objects(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
 	var out []*unstructured.Unstructured
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for _, document := range strings.Split(text, "\n---\n") {
 		o := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-			t.Fatalf("%s: %v", file, err)
+			t.Fatalf("%v in %.100q", err, document)
 		}
 		out = append(out, o)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,7 @@ func (w *world) dumpLogs(out io.Writer) {
 		return
 	}
 	for _, p := range pods.Items {
-		for _, s := range p.Status.ContainerStatuses {
+		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			fmt.Fprintf(out, "--- %s/%s: ready %t, restarts %d\n", p.Name, s.Name, s.Ready, s.RestartCount)
 			w.dumpLog(ctx, out, p.Name, s.Name, s.RestartCount > 0)
 		}

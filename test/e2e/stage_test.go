@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,6 +29,8 @@ type stage struct {
 	gate *gate
 	// controllers is how many there are.
 	controllers int32
+	// images are those of containers, by name, that are not the deployed ones.
+	images map[string]string
 }
 
 const (
@@ -91,10 +94,16 @@ func (s *stage) mounted(t *testing.T, namespace, name string) []part {
 // newStage starts a stage and removes it at the end of the test.
 func newStage(t *testing.T, controllers int32, settings map[string]string) *stage {
 	t.Helper()
+	return newStageOf(t, nil, controllers, settings)
+}
+
+// newStageOf is newStage with other images of some containers.
+func newStageOf(t *testing.T, images map[string]string, controllers int32, settings map[string]string) *stage {
+	t.Helper()
 	w := newWorld(t)
 	node := w.systemPod(t, gatewayName).Status.HostIP
 	skipUnlessNode(t, node)
-	s := &stage{world: w, controllers: controllers}
+	s := &stage{world: w, controllers: controllers, images: images}
 	namespace := s.makeNamespace(t)
 	s.gate = newGate(t, w.config, node)
 	s.writeGate(t, namespace)
@@ -217,6 +226,10 @@ func (s *stage) adapt(u *unstructured.Unstructured, settings map[string]string) 
 		s.adaptController(&d.Spec.Template.Spec, u.GetNamespace(), settings)
 	}
 	d.Spec.Replicas = &size
+	for i := range d.Spec.Template.Spec.Containers {
+		c := &d.Spec.Template.Spec.Containers[i]
+		c.Image = cmp.Or(s.images[c.Name], c.Image)
+	}
 	if text, err = json.Marshal(d); err != nil {
 		return fmt.Errorf("encode deployment: %w", err)
 	}

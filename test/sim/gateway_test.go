@@ -25,7 +25,8 @@ type gateway struct {
 	ended bool
 	ep    *extproc // nil while there is none
 
-	cutTil     time.Time // until when extproc reaches no controller
+	cutAt      time.Time // since when extproc reaches no controller
+	cutTil     time.Time // until when
 	deafTil    time.Time // until when Envoy reaches none
 	at         *replica  // whom Envoy reports to
 	stream     uint64
@@ -80,6 +81,13 @@ func (g *gateway) startExtproc() {
 	w.after(w.upTo(0, heartbeatInterval), func() {
 		w.every(heartbeatInterval, func() bool { e.beat(); return e.life.Err() == nil })
 	})
+}
+
+// silent says that nobody has heard of a plain router for so long that it counts
+// as gone: it has nothing but its heartbeats to be known by.
+func (g *gateway) silent() bool {
+	now := time.Now()
+	return g.plain && now.Before(g.cutTil) && now.Sub(g.cutAt) >= heartbeatTimeout-2*heartbeatInterval
 }
 
 func (g *gateway) trouble() { g.troubleTil = time.Now().Add(sendsWithin) }
@@ -167,7 +175,7 @@ func (g *gateway) cutOff(d time.Duration) {
 		return
 	}
 	w.say(g.name, "extproc %s is cut off for %s", e.id, d)
-	g.cutTil = time.Now().Add(d)
+	g.cutAt, g.cutTil = time.Now(), time.Now().Add(d)
 	e.notices = time.Now().Add(w.upTo(0, 10*time.Second))
 	at, s := e.at, e.stream
 	if at != nil {

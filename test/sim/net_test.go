@@ -198,13 +198,23 @@ type hearing struct {
 func (h hearing) Touch(f *skipperpb.Function) {
 	h.r.telling.Lock()
 	defer h.r.telling.Unlock()
-	h.r.w.spoken(h.r, f)
+	h.note(f)
 	h.Supervisors.Touch(f)
 }
 
 func (h hearing) Heard(f *skipperpb.Function) {
 	h.r.telling.Lock()
 	defer h.r.telling.Unlock()
-	h.r.w.spoken(h.r, f)
+	h.note(f)
 	h.Supervisors.Heard(f)
+}
+
+// note forgets what was said of a function that the supervisors have forgotten:
+// whoever speaks of it first then decides how it is configured.
+func (h hearing) note(f *skipperpb.Function) {
+	k := fn.KeyOf(f)
+	if !slices.ContainsFunc(h.Functions(), func(known *skipperpb.Function) bool { return known != nil && fn.KeyOf(known) == k }) {
+		h.r.w.unspoken(h.r, k)
+	}
+	h.r.w.spoken(h.r, f)
 }

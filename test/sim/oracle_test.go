@@ -202,8 +202,11 @@ func (w *world) judgeDrainLocked(r *replica, before *corev1.Pod) {
 	case p.Key.Oneshot || p.State() >= pool.Terminating:
 		return
 	case strings.HasPrefix(reason, "gives up"):
-		// Who cannot ask the API server drains: that costs a pod, but no request.
-		if !w.apiTroubledLocked() && w.healthyLocked(r, w.bodies[p.UID], p) {
+		// Who cannot ask the API server, or is not shown yet what it was told, drains:
+		// that costs a pod, but no request.
+		b := w.bodies[p.UID]
+		told := b != nil && time.Since(b.writtenAt) > max(r.lag, time.Second) && !time.Now().Before(r.frozenTil.Add(time.Second))
+		if told && !w.apiTroubledLocked() && w.healthyLocked(r, b, p) {
 			w.violateLocked("8", "%s gives up pod %s of %s, which is healthy", r.ip, p.UID, p.Key)
 		}
 		return
@@ -293,6 +296,13 @@ func (w *world) judgeFlipLocked(r *replica, p pool.Pod) {
 	w.violateLocked("config", "%s drains %s of %s for its metadata %q, of which somebody has spoken all the time", r.ip, p.UID, p.Key, old)
 }
 
+// unspoken forgets what a replica has heard of a function.
+func (w *world) unspoken(r *replica, k fn.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.oracle.words[r.ip], k)
+}
+
 // spoken notes that a replica hears of a function.
 func (w *world) spoken(r *replica, f *skipperpb.Function) {
 	k, metadata, now := fn.KeyOf(f), f.GetMetadata(), time.Now()
@@ -340,7 +350,7 @@ func (w *world) judgeDeleteLocked(r *replica, p *corev1.Pod) {
 		return
 	}
 	late := !read.DrainingAt.IsZero() && time.Since(read.DrainingAt) >= drainTimeout-maxSkew
-	if n := len(w.open[uid]); n > 0 && !late {
+	if n := w.knownLocked(uid); n > 0 && !late {
 		w.violateLocked("5", "%s deletes pod %s of %s, which has %d requests in progress, by %s; it drains since %s", r.ip, uid, read.Key, n, w.routersLocked(uid), since(read.DrainingAt))
 		return
 	}
@@ -367,6 +377,17 @@ func (w *world) healthyLocked(r *replica, b *body, p pool.Pod) bool {
 // leavingLocked says whether the pod has ended or ends already, whoever deletes it.
 func (w *world) leavingLocked(b *body, p pool.Pod) bool {
 	return w.ended[p.UID] || b == nil || b.outsider || p.Finished() || p.Evicted
+}
+
+// knownLocked is how many of the pod's requests controllers can know of.
+func (w *world) knownLocked(uid string) int {
+	n := 0
+	for r := range w.open[uid] {
+		if !r.ep.g.silent() {
+			n++
+		}
+	}
+	return n
 }
 
 // routersLocked are those whose requests the pod has.

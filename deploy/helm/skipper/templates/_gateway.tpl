@@ -1,13 +1,17 @@
-{{/* The containers of a gateway. Each takes (dict "root" $ "sidecar" false); a
-sidecar is an init container that goes on, so that it starts before the pod's
-own containers and ends after them. */}}
+{{/* The containers of a gateway. Each takes (dict "root" $ "sidecar" false "first"
+false "folder" "/etc/envoy"). A sidecar is an init container that goes on, so that
+it starts before the pod's own containers and ends after them; where it is first,
+they wait until it serves. In the folder Envoy finds what is written for it. */}}
 {{- define "skipper.bootstrapContainer" -}}
 - name: skipper-bootstrap
   image: {{ include "skipper.image" (dict "root" .root "name" "cli") }}
   imagePullPolicy: {{ .root.Values.images.pullPolicy }}
-  args: [envoy, bootstrap, --output-dir=/etc/envoy]
+  args: [envoy, bootstrap, --output-dir={{ .folder }}]
   env:
   - {name: SKIPPER_CONTROLLER_HOST, value: {{ include "skipper.controllerHost" .root }}}
+  {{- if ne .folder "/etc/envoy" }}
+  - {name: SKIPPER_SECRETS_DIR, value: {{ .folder }}}
+  {{- end }}
   - {name: SKIPPER_HOLD_TIMEOUT, value: {{ .root.Values.gateway.holdTimeout }}}
   {{- with include "skipper.env" .root.Values.gateway.envoy.env }}{{ trim . | nindent 2 }}{{ end }}
   resources:
@@ -15,7 +19,7 @@ own containers and ends after them. */}}
     limits: {memory: 64Mi}
   securityContext: {{- include "skipper.locked" .root | nindent 4 }}
   volumeMounts:
-  - {name: skipper-bootstrap, mountPath: /etc/envoy}
+  - {name: skipper-bootstrap, mountPath: {{ .folder }}}
 {{- end -}}
 
 {{- define "skipper.envoyContainer" -}}
@@ -46,6 +50,12 @@ own containers and ends after them. */}}
   ports:
   - {name: {{ ternary "skipper-http" "http" .sidecar }}, containerPort: 10000}
   - {name: {{ ternary "skipper-ready" "ready" .sidecar }}, containerPort: 9902}
+  {{- if .first }}
+  startupProbe:
+    httpGet: {path: /ready, port: skipper-ready}
+    periodSeconds: 1
+    failureThreshold: 600
+  {{- end }}
   readinessProbe:
     httpGet: {path: /ready, port: {{ ternary "skipper-ready" "ready" .sidecar }}}
     periodSeconds: 1
@@ -82,6 +92,12 @@ own containers and ends after them. */}}
   ports:
   - {name: {{ ternary "skipper-web" "web" .sidecar }}, containerPort: 8081}
   - {name: {{ ternary "skipper-life" "lifecycle" .sidecar }}, containerPort: 8082} # in no NetworkPolicy: for the kubelet alone
+  {{- if .first }}
+  startupProbe:
+    httpGet: {path: /readyz, port: skipper-web}
+    periodSeconds: 1
+    failureThreshold: 600
+  {{- end }}
   readinessProbe:
     httpGet: {path: /readyz, port: {{ ternary "skipper-web" "web" .sidecar }}}
     periodSeconds: 1
@@ -108,4 +124,15 @@ own containers and ends after them. */}}
 {{- define "skipper.bootstrapVolume" -}}
 - name: skipper-bootstrap
   emptyDir: {medium: Memory, sizeLimit: 4Mi}
+{{- end -}}
+
+{{/* Envoy's bound on what extproc takes to answer: the hold time and 5 s, as
+skipper envoy bootstrap has it. */}}
+{{- define "skipper.maxMessageTimeout" -}}
+{{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 "h" 3600.0 -}}
+{{- $sum := 5.0 -}}
+{{- range regexFindAll "[0-9.]+[a-z]+" .Values.gateway.holdTimeout -1 -}}
+{{- $sum = addf $sum (mulf (regexFind "[0-9.]+" . | float64) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
+{{ printf "%.3fs" $sum | replace ".000s" "s" }}
 {{- end -}}

@@ -39,6 +39,7 @@ var modes = map[string]string{
 	"default":  "",
 	"sidecar":  "gateway: {mode: sidecar, namespaces: [shop, api]}",
 	"existing": "gateway: {mode: existing, namespaces: [edge], existingContainer: proxy}",
+	"snippet":  "docs/snippets/sidecar-values.yaml",
 	"every-value": `
 images: {registry: registry.example:5000/team, tag: v1, pullPolicy: Always, pullSecrets: [pull], cli: "other/cli:v2"}
 functionNamespaces: [a, b]
@@ -68,6 +69,13 @@ networkPolicy: {enabled: false}
 
 func TestRenderIsGolden(t *testing.T) {
 	for name, values := range modes {
+		if strings.HasSuffix(values, ".yaml") {
+			text, err := os.ReadFile(filepath.Join("../../../..", values))
+			if err != nil {
+				t.Fatal(err)
+			}
+			values = string(text)
+		}
 		objects := render(t, values)
 		got := Join(objects, func(Object) bool { return true }) + "\n"
 		golden := filepath.Join("testdata", name+".yaml")
@@ -89,28 +97,29 @@ func TestRenderIsGolden(t *testing.T) {
 // What the schema refuses names the value, and nothing is rendered.
 func TestSchemaRefuses(t *testing.T) {
 	for values, named := range map[string]string{
-		"replicas: 2":                                           "replicas",
-		"controller: {replica: 2}":                              "replica",
-		"controller: {replicas: 0}":                             "/controller/replicas",
-		"controller: {replicas: two}":                           "/controller/replicas",
-		"controller: {env: {log-level: debug}}":                 "/controller/env",
-		"controller: {env: {SKIPPER_NAMESPACE: x}}":             "SKIPPER_NAMESPACE",
-		"controller: {env: {SKIPPER_X: [1]}}":                   "/controller/env/SKIPPER_X",
-		"controller: {resources: {limits: {memory: lots}}}":     "/controller/resources/limits/memory",
-		"controller: {resources: {limit: {memory: 1Gi}}}":       "/controller/resources",
-		"functionNamespaces: []":                                "/functionNamespaces",
-		"functionNamespaces: [a, a]":                            "/functionNamespaces",
-		"functionNamespaces: [A_b]":                             "/functionNamespaces/0",
-		"functionNamespaces: functions":                         "/functionNamespaces",
-		"images: {tag: 'a b'}":                                  "/images/tag",
-		"images: {pullPolicy: Sometimes}":                       "/images/pullPolicy",
-		"images: {skipper: x}":                                  "skipper",
-		"keys: {generate: 'yes'}":                               "/keys/generate",
-		"keys: {renewal: daily}":                                "/keys/renewal",
-		"gateway: {mode: daemonset}":                            "/gateway/mode",
-		"gateway: {mode: sidecar}":                              "/gateway/namespaces",
-		"gateway: {mode: existing, namespaces: []}":             "/gateway/namespaces",
-		"gateway: {namespaces: [edge]}":                         "/gateway/namespaces",
+		"replicas: 2":                                       "replicas",
+		"controller: {replica: 2}":                          "replica",
+		"controller: {replicas: 0}":                         "/controller/replicas",
+		"controller: {replicas: two}":                       "/controller/replicas",
+		"controller: {env: {log-level: debug}}":             "/controller/env",
+		"controller: {env: {SKIPPER_NAMESPACE: x}}":         "SKIPPER_NAMESPACE",
+		"controller: {env: {SKIPPER_X: [1]}}":               "/controller/env/SKIPPER_X",
+		"controller: {resources: {limits: {memory: lots}}}": "/controller/resources/limits/memory",
+		"controller: {resources: {limit: {memory: 1Gi}}}":   "/controller/resources",
+		"functionNamespaces: []":                            "/functionNamespaces",
+		"functionNamespaces: [a, a]":                        "/functionNamespaces",
+		"functionNamespaces: [A_b]":                         "/functionNamespaces/0",
+		"functionNamespaces: functions":                     "/functionNamespaces",
+		"images: {tag: 'a b'}":                              "/images/tag",
+		"images: {pullPolicy: Sometimes}":                   "/images/pullPolicy",
+		"images: {skipper: x}":                              "skipper",
+		"keys: {generate: 'yes'}":                           "/keys/generate",
+		"keys: {renewal: daily}":                            "/keys/renewal",
+		"gateway: {mode: daemonset}":                        "/gateway/mode",
+		"gateway: {mode: sidecar}":                          "/gateway/namespaces",
+		"gateway: {mode: existing, namespaces: []}":         "/gateway/namespaces",
+		"gateway: {namespaces: [edge]}":                     "/gateway/namespaces",
+		"gateway: {mode: existing, namespaces: [edge], envoy: {env: {SKIPPER_TRUSTED_HOPS: 1}}}": "/gateway/envoy/env",
 		"gateway: {holdTimeout: 30}":                            "/gateway/holdTimeout",
 		"gateway: {service: {port: 0}}":                         "/gateway/service/port",
 		"gateway: {service: {type: ExternalName}}":              "/gateway/service/type",
@@ -125,6 +134,28 @@ func TestSchemaRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), named) {
 			t.Errorf("%s: error %v, want one that names %s", values, err, named)
 		}
+	}
+}
+
+// What an Envoy that is there gets has the release's values.
+func TestExistingEnvoyHasTheValues(t *testing.T) {
+	for hold, most := range map[string]string{"30s": "35s", "1m30s": "95s", "500ms": "5.500s", "1.5h": "5405s", "2h": "7205s"} {
+		objects := render(t, "gateway: {mode: existing, namespaces: [edge], holdTimeout: "+hold+"}")
+		text := Join(objects, func(o Object) bool { return o.Name == "skipper-existing-envoy" })
+		if n := strings.Count(text, "max_message_timeout: "+most+"\n"); n != 2 {
+			t.Errorf("hold time %s: %d passes wait for %s at most, want 2", hold, n, most)
+		}
+		if n := strings.Count(text, "SKIPPER_HOLD_TIMEOUT, value: "+hold+"}"); n != 2 {
+			t.Errorf("hold time %s: said %d times, want to the bootstrap and to extproc", hold, n)
+		}
+	}
+	objects, err := Render(folder, "other", parse(t, "gateway: {mode: existing, namespaces: [edge]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := Join(objects, func(o Object) bool { return o.Name == "skipper-existing-envoy" })
+	if strings.Contains(text, "skipper-system") || !strings.Contains(text, "sni: skipper-controller.other.svc.cluster.local") {
+		t.Error("a release in another namespace is not where its Envoys look for controllers")
 	}
 }
 
