@@ -20,6 +20,9 @@
 // away (a minute, or as long as SKIPPER_E2E_OUTAGE says, such as 10m), a watch that stands still, and crashes in the
 // middle of writes. It runs by itself for about four minutes.
 //
+// TestModes puts a gateway into pods of a user, as a sidecar and as parts of an Envoy that is there, with what the
+// chart and the docs hand out; the controllers are the deployed ones.
+//
 // Each test makes pools of its own in namespace functions, with the image and key of the pool echo, and removes them.
 // Tests that disturb a part of Skipper itself are not parallel, so they run before all others and alone. What a failed
 // run leaves behind, the next one removes. After a failure the last lines of every Skipper container are printed once.
