@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -129,9 +130,13 @@ func socketAddress(host string, port uint16) *corev3.Address {
 	}}}
 }
 
-// anyAddress listens on every address of both families.
-func anyAddress(port uint16) *corev3.Address {
-	a := socketAddress("::", port)
-	a.GetSocketAddress().Ipv4Compat = true
+// everywhere is every address of both families.
+const everywhere = "::"
+
+// listenAddress is where a listener listens; Validate has passed the IP.
+func listenAddress(ip string, port uint16) *corev3.Address {
+	a := socketAddress(ip, port)
+	parsed, _ := netip.ParseAddr(ip)
+	a.GetSocketAddress().Ipv4Compat = parsed == netip.IPv6Unspecified()
 	return a
 }

@@ -32,7 +32,7 @@ type Listener struct {
 	// --allow-namespaces and --allow-deployments call the listener: lower-case
 	// letters, digits, - and _, at most 63. It is in the access log, too.
 	Name string
-	// Port takes requests, on all addresses of both families.
+	// Port takes requests, at Config.HTTPAddress.
 	Port uint16
 }
 
@@ -44,7 +44,10 @@ type Config struct {
 	// one of which it does not start.
 	NodeID, NodeCluster string
 
-	// HTTPPort takes clients' requests, on all addresses of both families.
+	// HTTPAddress is the IP that takes clients' requests: 127.0.0.1 for those of
+	// its own pod alone, 0.0.0.0 for IPv4, :: for all addresses of both families.
+	HTTPAddress string
+	// HTTPPort takes clients' requests, at HTTPAddress.
 	HTTPPort uint16
 	// Listeners are further ports for clients, alike but for their names. If
 	// there are any, extproc is told by which listener a request came in,
@@ -54,7 +57,8 @@ type Config struct {
 	// grpc_service.initial_metadata of each ext_proc filter.
 	Listeners []Listener
 	// ReadyPort answers GET /ready for probes and GET /metrics for Prometheus,
-	// and nothing else, so it may be reachable where Admin must not be.
+	// and nothing else, so it may be reachable where Admin must not be. It is on
+	// all addresses of both families, for both come from outside of the pod.
 	ReadyPort uint16
 	// Admin is where the admin interface listens: a loopback ip:port, or the
 	// absolute path of a socket. It can stop Envoy and shows every tenant's
@@ -144,6 +148,7 @@ type Config struct {
 // where it names them.
 func Default() Config {
 	return Config{
+		HTTPAddress:           everywhere,
 		HTTPPort:              10000,
 		ReadyPort:             9902,
 		Admin:                 "127.0.0.1:9901",
@@ -228,6 +233,9 @@ func (c Config) validateListeners() error {
 
 func (c Config) validatePlaces() error {
 	var errs []error
+	if ip, err := netip.ParseAddr(c.HTTPAddress); err != nil || ip.Zone() != "" || ip.Is4In6() {
+		errs = append(errs, problem("HTTPAddress", "%q is no IP; set 127.0.0.1 for this pod alone, or :: for all addresses", c.HTTPAddress))
+	}
 	if admin, err := parsePlace(c.Admin); err != nil {
 		errs = append(errs, problem("Admin", "%w", err))
 	} else if admin.path == "" && !admin.addr.Addr().IsLoopback() {

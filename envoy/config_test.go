@@ -72,6 +72,7 @@ func configs() map[string]envoy.Config {
 	}
 	return map[string]envoy.Config{
 		"default":     envoy.Default(),
+		"IPv6 alone":  edit(func(c *envoy.Config) { c.HTTPAddress = "::1" }),
 		"named node":  edit(func(c *envoy.Config) { c.NodeID, c.NodeCluster = "a", "b" }),
 		"admin IPv6":  edit(func(c *envoy.Config) { c.Admin = "[::1]:9901" }),
 		"admin file":  edit(func(c *envoy.Config) { c.Admin = "/run/skipper/admin.sock" }),
@@ -162,6 +163,21 @@ func TestYAMLKeepsTheWholeBootstrap(t *testing.T) {
 	}
 }
 
+// Every spelling of all addresses takes IPv4 as well.
+func TestAllAddressesAreOfBothFamilies(t *testing.T) {
+	t.Parallel()
+	for ip, both := range map[string]bool{"::": true, "0:0:0:0:0:0:0:0": true, "0.0.0.0": false, "127.0.0.1": false, "::1": false} {
+		c := envoy.Default()
+		c.HTTPAddress = ip
+		for _, l := range build(t, c).StaticResources.Listeners {
+			a := l.GetAddress().GetSocketAddress()
+			if l.Name == "ingress" && (a.Address != ip || a.Ipv4Compat != both) || l.Name == "ready" && !a.Ipv4Compat {
+				t.Errorf("with HTTPAddress %s, %s listens at %v", ip, l.Name, a)
+			}
+		}
+	}
+}
+
 func TestValidateReportsAllProblems(t *testing.T) {
 	t.Parallel()
 	err := envoy.Config{}.Validate()
@@ -169,7 +185,7 @@ func TestValidateReportsAllProblems(t *testing.T) {
 		t.Fatal("the zero Config is valid")
 	}
 	for _, field := range []string{
-		"HTTPPort", "ReadyPort", "ControllerPort", "Admin", "Extproc", "ControllerHost", "HoldTimeout", "MessageTimeout",
+		"HTTPAddress", "HTTPPort", "ReadyPort", "ControllerPort", "Admin", "Extproc", "ControllerHost", "HoldTimeout", "MessageTimeout",
 		"MaxConnections", "MaxRequestHeadersKiB", "BufferLimit", "RetryBuffer", "AccessLog", "TLSDir", "SecretsDir",
 	} {
 		if !strings.Contains(err.Error(), field+": ") {
@@ -210,6 +226,10 @@ func TestValidateFindsEachProblem(t *testing.T) {
 		{"AccessLog", func(c *envoy.Config) { c.AccessLog = "some" }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{"a", "A"} }},
 		{"Upgrades", func(c *envoy.Config) { c.Upgrades = []string{""} }},
+		{"HTTPAddress", func(c *envoy.Config) { c.HTTPAddress = "localhost" }},
+		{"HTTPAddress", func(c *envoy.Config) { c.HTTPAddress = "127.0.0.1:80" }},
+		{"HTTPAddress", func(c *envoy.Config) { c.HTTPAddress = "::ffff:127.0.0.1" }},
+		{"HTTPAddress", func(c *envoy.Config) { c.HTTPAddress = "fe80::1%eth0" }},
 		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "ingress", Port: 1}} }},
 		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "second_pass", Port: 1}} }},
 		{"Listeners", func(c *envoy.Config) { c.Listeners = []envoy.Listener{{Name: "Public", Port: 1}} }},

@@ -53,7 +53,7 @@ func (b *builder) ingresses() []*listenerv3.Listener {
 func (b *builder) ingress(l Listener) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:                          l.Name,
-		Address:                       anyAddress(l.Port),
+		Address:                       listenAddress(b.cfg.HTTPAddress, l.Port),
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(b.cfg.BufferLimit),
 		TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveTime:     wrapperspb.UInt32(keepaliveAfter),

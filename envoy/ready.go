@@ -18,7 +18,7 @@ const readyName = "ready"
 func (b *builder) ready() *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:                  readyName,
-		Address:               anyAddress(b.cfg.ReadyPort),
+		Address:               listenAddress(everywhere, b.cfg.ReadyPort),
 		IgnoreGlobalConnLimit: true,
 		FilterChains: []*listenerv3.FilterChain{b.filterChain(&hcmv3.HttpConnectionManager{
 			StatPrefix:        readyName,

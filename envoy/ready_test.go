@@ -1,9 +1,11 @@
 package envoy_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"skipper/envoy"
@@ -42,6 +44,37 @@ func TestReadyPortAnswersProbesAndMetricsOnly(t *testing.T) {
 	}
 	if a := g.readyPort(t, http.MethodPost, "/metrics"); a.status != 404 {
 		t.Errorf("POST /metrics answers %d", a.status)
+	}
+}
+
+// Clients may be those of the pod alone, while probes come from outside.
+func TestOnlyHTTPAddressTakesRequests(t *testing.T) {
+	t.Parallel()
+	further := envoytest.FreePorts(t, 1)[0]
+	g := startGateway(t, func(c *envoy.Config) {
+		c.HTTPAddress, c.Listeners = "127.0.0.1", []envoy.Listener{{Name: "further", Port: further}}
+	})
+	for _, row := range []struct {
+		host string
+		port uint16
+		open bool
+	}{
+		{"127.0.0.1", g.cfg.HTTPPort, true},
+		{"127.0.0.2", g.cfg.HTTPPort, false},
+		{"::1", g.cfg.HTTPPort, false},
+		{"127.0.0.1", further, true},
+		{"127.0.0.2", further, false},
+		{"::1", further, false},
+		{"127.0.0.2", g.cfg.ReadyPort, true},
+		{"::1", g.cfg.ReadyPort, true},
+	} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", net.JoinHostPort(row.host, itoa(row.port)))
+		if err == nil {
+			_ = conn.Close()
+		}
+		if refused := errors.Is(err, syscall.ECONNREFUSED); refused == row.open || err != nil && !refused {
+			t.Errorf("%s port %d: open should be %t, dial says %v", row.host, row.port, row.open, err)
+		}
 	}
 }
 

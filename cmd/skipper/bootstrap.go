@@ -58,8 +58,9 @@ environment variable, SKIPPER_HTTP_PORT for --http-port; a flag beats the variab
 func (o *bootstrapOptions) addFlags(f *pflag.FlagSet) {
 	c := &o.config
 	f.SortFlags = false
-	f.Uint16Var(&c.HTTPPort, "http-port", c.HTTPPort, "port for clients, on all addresses")
-	f.Uint16Var(&c.ReadyPort, "ready-port", c.ReadyPort, "port that answers GET /ready and GET /metrics and nothing else")
+	f.StringVar(&c.HTTPAddress, "http-address", c.HTTPAddress, "IP to take requests at: 127.0.0.1, from the same pod alone; ::, all addresses of both families")
+	f.Uint16Var(&c.HTTPPort, "http-port", c.HTTPPort, "port for clients")
+	f.Uint16Var(&c.ReadyPort, "ready-port", c.ReadyPort, "port that answers GET /ready and GET /metrics and nothing else, on all addresses")
 	f.Uint16Var(&o.adminPort, "admin-port", o.adminPort, "port of the admin interface, on 127.0.0.1")
 	f.StringVar(&o.adminSocket, "admin-socket", "", "absolute path of a socket for the admin interface, instead of --admin-port")
 	f.StringVar(&c.NodeID, "node-id", "", "node id; empty: Envoy's --service-node")
