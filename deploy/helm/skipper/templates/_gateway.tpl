@@ -11,6 +11,8 @@ they wait until it serves. In the folder Envoy finds what is written for it. */}
   - {name: SKIPPER_CONTROLLER_HOST, value: {{ include "skipper.controllerHost" .root }}}
   {{- if ne .folder "/etc/envoy" }}
   - {name: SKIPPER_SECRETS_DIR, value: {{ .folder }}}
+  {{- else if and .sidecar (not (hasKey .root.Values.gateway.envoy.env "SKIPPER_HTTP_ADDRESS")) }}
+  - {name: SKIPPER_HTTP_ADDRESS, value: 127.0.0.1} # its own pod's requests alone
   {{- end }}
   - {name: SKIPPER_HOLD_TIMEOUT, value: {{ .root.Values.gateway.holdTimeout }}}
   {{- with include "skipper.env" .root.Values.gateway.envoy.env }}{{ trim . | nindent 2 }}{{ end }}
@@ -48,7 +50,9 @@ they wait until it serves. In the folder Envoy finds what is written for it. */}
   - name: POD_NAME
     valueFrom: {fieldRef: {fieldPath: metadata.name}}
   ports:
-  - {name: {{ ternary "skipper-http" "http" .sidecar }}, containerPort: 10000}
+  {{- if not .sidecar }}
+  - {name: http, containerPort: 10000}
+  {{- end }}
   - {name: {{ ternary "skipper-ready" "ready" .sidecar }}, containerPort: 9902}
   {{- if .first }}
   startupProbe:

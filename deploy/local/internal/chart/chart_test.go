@@ -4,6 +4,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -156,6 +158,21 @@ func TestExistingEnvoyHasTheValues(t *testing.T) {
 	text := Join(objects, func(o Object) bool { return o.Name == "skipper-existing-envoy" })
 	if strings.Contains(text, "skipper-system") || !strings.Contains(text, "sni: skipper-controller.other.svc.cluster.local") {
 		t.Error("a release in another namespace is not where its Envoys look for controllers")
+	}
+}
+
+// A sidecar is its own pod's alone, unless a value says otherwise; a gateway in pods of its own is everybody's.
+func TestSidecarTakesRequestsOfItsPod(t *testing.T) {
+	for values, want := range map[string][]string{
+		"gateway: {mode: sidecar, namespaces: [shop]}":                                             {"SKIPPER_HTTP_ADDRESS, value: 127.0.0.1}"},
+		`gateway: {mode: sidecar, namespaces: [shop], envoy: {env: {SKIPPER_HTTP_ADDRESS: "::"}}}`: {`SKIPPER_HTTP_ADDRESS, value: "::"}`},
+		"gateway: {mode: existing, namespaces: [edge]}":                                            nil,
+		"": nil,
+	} {
+		text := Join(render(t, values), func(Object) bool { return true })
+		if got := regexp.MustCompile(`SKIPPER_HTTP_ADDRESS.*\}`).FindAllString(text, -1); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", values, got, want)
+		}
 	}
 }
 
