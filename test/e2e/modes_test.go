@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -51,6 +53,8 @@ type mode struct {
 	inside        bool
 	// metrics is where Envoy's are, seen from inside of the pod.
 	metrics string
+	// cli is the image that the bootstrap comes from.
+	cli string
 	// host makes the Deployment as it is before.
 	host func(t *testing.T, g *guest) *appsv1.Deployment
 }
@@ -59,6 +63,7 @@ type mode struct {
 // carry requests to the pods of the deployed Skipper. Red: a part is missing in what the chart or the docs hand out.
 func TestModes(t *testing.T) {
 	t.Parallel()
+	cli := treeCLI(t)
 	for name, m := range map[string]mode{
 		"sidecar": {
 			golden: "snippet", namespace: "shop", container: "shop", program: "echo", port: "10000", inside: true,
@@ -71,6 +76,7 @@ func TestModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			m.cli = cli
 			modeStory(t, m)
 		})
 	}
@@ -78,6 +84,7 @@ func TestModes(t *testing.T) {
 
 func modeStory(t *testing.T, m mode) {
 	g := newGuest(t, m)
+	g.wantOpen(t)
 	p := g.newPool(t, 2)
 	if a := g.get(t.Context(), nil, "/"); a.status != http.StatusBadRequest || a.reason() != reason.HeaderMissing {
 		t.Errorf("a request for no function: %s", a)
@@ -103,6 +110,7 @@ type guest struct {
 	*world
 	mode
 	home    string // its namespace
+	pod     *corev1.Pod
 	objects []*unstructured.Unstructured
 	inner   *http.Client // requests from inside of the pod
 }
@@ -141,16 +149,32 @@ func (g *guest) rendered(t *testing.T, model *corev1.Pod) []*unstructured.Unstru
 	if err != nil {
 		t.Fatal(err)
 	}
+	parts := images(model)
+	parts["cli"] = g.cli
 	names := []string{"namespace: " + g.namespace, "namespace: " + g.home, "-namespaces=" + g.namespace, "-namespaces=" + g.home}
-	for name, image := range images(model) {
+	for name, image := range parts {
 		names = append(names, "image: skipper-"+name+":latest", "image: "+image)
 	}
 	return objects(t, strings.NewReplacer(names...).Replace(string(text)))
 }
 
+// treeCLI gives the command line of this tree to the local node until the end of the test: what reads the patch has to
+// know what the chart of this tree says there, whatever is deployed.
+func treeCLI(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	program, archive := filepath.Join(dir, "skipper"), filepath.Join(dir, "skipper.tar")
+	image := fmt.Sprintf("docker.io/local/skipper-cli:%s-%d", suiteLabel, os.Getpid())
+	mustRun(t, "../..", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, "./cmd/skipper")
+	packImage(t, program, image, archive)
+	ctr(t, "images", "import", archive)
+	t.Cleanup(func() { ctr(t, "images", "rm", image) })
+	return image
+}
+
 // images are those of a gateway's containers, by the chart's names.
 func images(gateway *corev1.Pod) map[string]string {
-	out := map[string]string{"cli": gateway.Spec.InitContainers[0].Image}
+	out := map[string]string{}
 	for _, c := range gateway.Spec.Containers {
 		out[c.Name] = c.Image
 	}
@@ -373,11 +397,42 @@ func (g *guest) aim(t *testing.T) {
 		t.Fatalf("%d pods in %s, %v", len(pods.Items), g.home, err)
 	}
 	pod := &pods.Items[0]
+	g.pod = pod
 	g.inner = &http.Client{Transport: &http.Transport{DialContext: processOf(t, pod, g.program).dial, DisableCompression: true}}
 	t.Cleanup(g.inner.CloseIdleConnections)
 	g.gateway = "http://" + net.JoinHostPort(pod.Status.PodIP, g.port)
 	if g.inside {
 		g.gateway, g.http = "http://127.0.0.1:"+g.port, g.inner
+	}
+}
+
+// wantOpen says what other pods reach: a gateway whose requests come from inside refuses them at the pod's address, and
+// not what the kubelet asks there, nor requests at its own.
+func (g *guest) wantOpen(t *testing.T) {
+	t.Helper()
+	if !g.inside {
+		return
+	}
+	for _, row := range []struct {
+		dial func(ctx context.Context, network, address string) (net.Conn, error)
+		host string
+		port string
+		open bool
+	}{
+		{new(net.Dialer).DialContext, g.pod.Status.PodIP, g.port, false},
+		{processOf(t, g.pod, g.program).dial, g.pod.Status.PodIP, g.port, false},
+		{processOf(t, g.pod, g.program).dial, "127.0.0.1", g.port, true},
+		{new(net.Dialer).DialContext, g.pod.Status.PodIP, "8081", true},
+		{new(net.Dialer).DialContext, g.pod.Status.PodIP, "8082", true},
+		{new(net.Dialer).DialContext, g.pod.Status.PodIP, "9902", true},
+	} {
+		conn, err := row.dial(t.Context(), "tcp", net.JoinHostPort(row.host, row.port))
+		if err == nil {
+			_ = conn.Close()
+		}
+		if refused := errors.Is(err, syscall.ECONNREFUSED); refused == row.open || err != nil && !refused {
+			t.Errorf("%s port %s: open should be %t, dial says %v", row.host, row.port, row.open, err)
+		}
 	}
 }
 
