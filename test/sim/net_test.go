@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"skipper/controller/forward"
+	"skipper/controller/pool"
 	"skipper/controller/ring"
 	"skipper/controller/supervise"
 	skipperpb "skipper/proto"
@@ -209,12 +210,27 @@ func (h hearing) Heard(f *skipperpb.Function) {
 	h.Supervisors.Heard(f)
 }
 
-// note forgets what was said of a function that the supervisors have forgotten:
-// whoever speaks of it first then decides how it is configured.
+// Observe is told what the view shows: an instance may be the first word too.
+func (h hearing) Observe(e pool.Event) {
+	h.r.telling.Lock()
+	defer h.r.telling.Unlock()
+	h.begin(e.Pod().Key)
+	h.Supervisors.Observe(e)
+}
+
 func (h hearing) note(f *skipperpb.Function) {
-	k := fn.KeyOf(f)
-	if !slices.ContainsFunc(h.Functions(), func(known *skipperpb.Function) bool { return known != nil && fn.KeyOf(known) == k }) {
+	h.r.w.spoken(h.r, f, h.begin(fn.KeyOf(f)))
+}
+
+// begin forgets what was said of a function that the supervisors have forgotten:
+// whoever speaks of it first then decides how it is configured. It returns how
+// that is; nil: nobody has.
+func (h hearing) begin(k fn.Key) *skipperpb.Function {
+	all := h.Functions()
+	i := slices.IndexFunc(all, func(known *skipperpb.Function) bool { return known != nil && fn.KeyOf(known) == k })
+	if i < 0 {
 		h.r.w.unspoken(h.r, k)
+		return nil
 	}
-	h.r.w.spoken(h.r, f)
+	return all[i]
 }

@@ -303,8 +303,9 @@ func (w *world) unspoken(r *replica, k fn.Key) {
 	delete(w.oracle.words[r.ip], k)
 }
 
-// spoken notes that a replica hears of a function.
-func (w *world) spoken(r *replica, f *skipperpb.Function) {
+// spoken notes that a replica hears of a function; in force is what it believes of
+// its configuration, nil: nothing.
+func (w *world) spoken(r *replica, f, inForce *skipperpb.Function) {
 	k, metadata, now := fn.KeyOf(f), f.GetMetadata(), time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -316,10 +317,8 @@ func (w *world) spoken(r *replica, f *skipperpb.Function) {
 	said := all[k]
 	if said == nil {
 		said = &spoken{first: metadata, last: map[string]time.Time{}, gap: map[string]bool{}}
-		for _, p := range r.view.Instances(k) {
-			if p.Function.GetMetadata() != metadata {
-				said.first = "?"
-			}
+		if inForce != nil && inForce.GetMetadata() != metadata {
+			said.first = "?"
 		}
 		all[k] = said
 	}

@@ -165,7 +165,7 @@ func (r *replica) run() {
 	})
 	r.tasks.Go(func() {
 		defer close(supervised)
-		defer r.view.Listen(r.supervisors.Observe)()
+		defer r.view.Listen(hearing{r.supervisors, r}.Observe)()
 		_ = r.supervisors.Run(ctx)
 	})
 	r.tasks.Go(func() {
