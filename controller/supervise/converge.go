@@ -132,7 +132,9 @@ func (s *Supervisors) decide(r *round) scale.Decision {
 func (s *Supervisors) say(r *round, d scale.Decision) {
 	have := len(r.active)
 	if d.Desired == have+r.growing {
-		r.sup.decision.over()
+		if r.growing == 0 { // while an assignment is under way it may yet fail, as the one before
+			r.sup.decision.over()
+		}
 		return
 	}
 	kept, ok := r.sup.decision.says(decided{d.Desired, have, r.growing, d.Reason}, r.now)

@@ -123,6 +123,18 @@ func TestHopelessFunctionIsNotLoggedInEachInterval(t *testing.T) {
 	})
 }
 
+// Nor while each assignment is under way for longer than an interval.
+func TestSlowFailuresAreNotLoggedInEachInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, f := setup(t), function("t", 0, 9, 0)
+		w.takes, w.fails = 2*interval, &acquire.Error{Cause: acquire.PoolEmpty, Message: "pool is empty", Err: errors.New("none")}
+		w.beatFor(time.Hour, f, 1, nil)
+		if n := w.logs.FilterMessage("scale").Len(); n < 1 || n > 8 {
+			t.Errorf("%d lines of decision in an hour, want a few", n)
+		}
+	})
+}
+
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/scaling.md")
 	if err != nil {
