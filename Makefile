@@ -52,7 +52,7 @@ test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	@was_up=0; if $(LOCAL) status >/dev/null 2>&1; then was_up=1; fi; \
 	$(MAKE) --no-print-directory up; rc=0; \
 	export KUBECONFIG="$$($(LOCAL) kubeconfig)"; \
-	$(LOCAL) browser && go test -tags e2e -count=1 -run Browser ./controller/web || rc=1; \
+	$(LOCAL) browser && go test -tags e2e -p 1 -count=1 -run Browser ./test/browser ./controller/web || rc=1; \
 	SKIPPER_TEST_KUBECONFIG="$$KUBECONFIG" go test -count=1 -run Cluster ./controller/claim || rc=1; \
 	go test -tags e2e -p 1 -count=1 -timeout 40m ./test/e2e ./test/multi ./test/soak || rc=1; \
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \

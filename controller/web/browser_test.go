@@ -5,14 +5,11 @@ package web
 import (
 	"context"
 	"flag"
-	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,34 +20,15 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	skipperpb "skipper/proto"
+	"skipper/test/browser"
 )
 
 var record = flag.Bool("record", false, "write the screenshots of docs/img anew")
 
-// browser is a headless Chromium of its own, with what its console said.
-func browser(t *testing.T) (ctx context.Context, complaints func() []string) {
+// opened is a browser, with what its console said.
+func opened(t *testing.T) (ctx context.Context, complaints func() []string) {
 	t.Helper()
-	program, err := found("chromium-headless-shell", "chromium", "google-chrome")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var main *exec.Cmd
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.ExecPath(program),
-		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
-			main = cmd
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		}))
-	alloc, end := chromedp.NewExecAllocator(t.Context(), options...)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		cancel()
-		end()
-		if main != nil && main.Process != nil {
-			_ = syscall.Kill(-main.Process.Pid, syscall.SIGKILL) // a browser leaves processes of its own behind
-		}
-		chromedp.FromContext(ctx).Allocator.Wait()
-	})
-	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(browser.Start(t, 1280, 900), 2*time.Minute)
 	t.Cleanup(cancel)
 	said := make(chan string, 100)
 	chromedp.ListenTarget(ctx, func(e any) {
@@ -74,16 +52,6 @@ func browser(t *testing.T) (ctx context.Context, complaints func() []string) {
 		}
 		return all
 	}
-}
-
-// found is the first of these programs that is installed.
-func found(names ...string) (string, error) {
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("none of %v is installed: in Debian, apt-get install chromium-headless-shell", names)
 }
 
 func do(ctx context.Context, t *testing.T, what string, actions ...chromedp.Action) {
@@ -140,7 +108,7 @@ func (s *story) state(context.Context, *skipperpb.GetClusterStateRequest) (*skip
 func TestBrowserShowsTheStory(t *testing.T) {
 	s := &story{}
 	site := serve(t, s.state)
-	ctx, complaints := browser(t)
+	ctx, complaints := opened(t)
 	do(ctx, t, "open the page", chromedp.Navigate(site.URL+"/"), until(`document.querySelectorAll("tr[data-href]").length === 1`))
 	s.chapter.Store(1)
 	do(ctx, t, "see a cold start", until(`[...document.querySelectorAll("tr[data-href]")].some(r => r.textContent.includes("busy"))`))
@@ -172,7 +140,7 @@ func TestBrowserFitsScreensAndSchemes(t *testing.T) {
 	s := &story{}
 	s.chapter.Store(2)
 	site := serve(t, s.state)
-	ctx, complaints := browser(t)
+	ctx, complaints := opened(t)
 	do(ctx, t, "open on a phone", chromedp.EmulateViewport(360, 740), chromedp.Navigate(site.URL+"/"), until(`document.querySelectorAll("tr[data-href]").length === 2`))
 	var wide bool
 	do(ctx, t, "measure", chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth`, &wide))
@@ -207,7 +175,7 @@ func TestBrowserTellsOfTrouble(t *testing.T) {
 		}
 		return s.state(ctx, r)
 	})
-	ctx, _ := browser(t)
+	ctx, _ := opened(t)
 	do(ctx, t, "open the page", chromedp.Navigate(site.URL+"/"), until(`document.getElementById("live").textContent.startsWith("live")`))
 	broken.Store(true)
 	do(ctx, t, "see the trouble", until(`document.getElementById("live").classList.contains("bad")`))
