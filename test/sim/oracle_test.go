@@ -20,6 +20,7 @@ type oracle struct {
 	parser   *pool.Parser
 	replicas map[string]*replica  // all that ever were, by IP
 	reasons  map[string]string    // of drains, by UID and replica
+	knew     map[string]bool      // whether who gave a pod up saw that it served, likewise
 	decided  map[string]time.Time // deletions, by UID and replica
 	released map[string]bool      // oneshot pods that extproc has given back
 	touched  map[string]time.Time
@@ -33,7 +34,7 @@ type oracle struct {
 
 func newOracle() oracle {
 	return oracle{
-		parser: pool.NewParser(100), replicas: map[string]*replica{}, reasons: map[string]string{}, released: map[string]bool{}, decided: map[string]time.Time{},
+		parser: pool.NewParser(100), replicas: map[string]*replica{}, reasons: map[string]string{}, knew: map[string]bool{}, released: map[string]bool{}, decided: map[string]time.Time{},
 		touched: map[string]time.Time{}, rings: map[string]*ring.Ring{}, views: map[string][]viewed{}, inFlight: map[fn.Key]map[*gateway][]sample{},
 		words: map[string]map[fn.Key]*spoken{}, moved: time.Now(),
 	}
@@ -202,12 +203,9 @@ func (w *world) judgeDrainLocked(r *replica, before *corev1.Pod) {
 	case p.Key.Oneshot || p.State() >= pool.Terminating:
 		return
 	case strings.HasPrefix(reason, "gives up"):
-		// Who cannot ask the API server, or is not shown yet what it was told, drains:
-		// that costs a pod, but no request.
-		b := w.bodies[p.UID]
-		told := b != nil && time.Since(b.writtenAt) > max(r.lag, time.Second) && !time.Now().Before(r.frozenTil.Add(time.Second))
-		if told && !w.apiTroubledLocked() && w.healthyLocked(r, b, p) {
-			w.violateLocked("8", "%s gives up pod %s of %s, which is healthy", r.ip, p.UID, p.Key)
+		// Who is not shown yet that it serves drains: that costs a pod, but no request.
+		if w.oracle.knew[p.UID+r.ip] {
+			w.violateLocked("8", "%s gives up pod %s of %s, and knows that it serves", r.ip, p.UID, p.Key)
 		}
 		return
 	}

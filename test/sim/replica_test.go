@@ -490,6 +490,10 @@ func (t retirer) DrainSoon(p pool.Pod, reason string) {
 		return
 	}
 	t.note(p, "gives up: "+reason)
+	shown, ok := t.r.view.Pod(p.UID)
+	t.r.w.mu.Lock()
+	t.r.w.oracle.knew[p.UID+t.r.ip] = ok && shown.State() == pool.Ready
+	t.r.w.mu.Unlock()
 	t.r.retirer.DrainSoon(p, reason)
 }
 
