@@ -13,6 +13,8 @@ type Sample struct {
 	Start float64
 	// Goroutines, open files and resident bytes.
 	Goroutines, Files, Resident float64
+	// Work is the requests in hand, each of which takes a few goroutines.
+	Work float64
 }
 
 // Steady says what counts as flat.
@@ -22,8 +24,9 @@ type Steady struct {
 	// Least is how long it must have been watched after that to be judged at all.
 	Least time.Duration
 	// Goroutines, Files and Resident are how much each may grow by, over the
-	// time that was watched, by the line through its samples: an amount, and a
-	// share of what it was at the beginning of the line; the larger one counts.
+	// time that was watched, by the line through its samples, work being equal: an
+	// amount, and a share of what it was at the beginning of the line; the larger
+	// one counts.
 	Goroutines, Files, Resident Growth
 }
 
@@ -90,22 +93,27 @@ func (s Steady) judgeOne(samples []Sample) []Finding {
 	return out
 }
 
-// trend is the line of least squares through the samples, at its ends.
+// trend is the line of least squares through the samples, at its ends, for the
+// mean of the work: y = a + b*t + c*work. Where work does not vary, or only as time
+// does, so that nobody can tell them apart, it is y = a + b*t.
 func trend(samples []Sample, of func(Sample) float64) (from, to float64) {
 	n := float64(len(samples))
-	var meanX, meanY float64
+	var meanX, meanY, meanW float64
 	for _, s := range samples {
 		meanX += s.At.Seconds() / n
 		meanY += of(s) / n
+		meanW += s.Work / n
 	}
-	var xy, xx float64
+	var xx, xy, xw, ww, wy float64
 	for _, s := range samples {
-		dx := s.At.Seconds() - meanX
-		xy += dx * (of(s) - meanY)
-		xx += dx * dx
+		dx, dy, dw := s.At.Seconds()-meanX, of(s)-meanY, s.Work-meanW
+		xx, xy, xw, ww, wy = xx+dx*dx, xy+dx*dy, xw+dx*dw, ww+dw*dw, wy+dw*dy
 	}
 	slope := 0.0
-	if xx > 0 {
+	switch det := xx*ww - xw*xw; {
+	case det > 1e-6*xx*ww:
+		slope = (xy*ww - wy*xw) / det
+	case xx > 0:
 		slope = xy / xx
 	}
 	at := func(s Sample) float64 { return math.Max(0, meanY+slope*(s.At.Seconds()-meanX)) }

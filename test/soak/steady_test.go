@@ -79,6 +79,32 @@ func TestSteadyJudge(t *testing.T) {
 	}
 }
 
+// Goroutines that come and go with the work are no leak; those that stay are,
+// whatever the work does.
+func TestWorkIsNoGrowth(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		work       func(i int) float64
+		leak, want float64 // goroutines per minute
+	}{
+		{"steady work", func(int) float64 { return 40 }, 7, 7},
+		{"work that comes late", func(i int) float64 { return float64(100 * (i / 10)) }, 0, 0},
+		{"work that comes late, and a leak", func(i int) float64 { return float64(100 * (i / 10)) }, 7, 7},
+		{"work that ends, and a leak", func(i int) float64 { return float64(100 * (2 - i/10)) }, 7, 7},
+		{"work that nobody can tell from time", func(i int) float64 { return float64(i) }, 0, 3},
+	} {
+		var all []Sample
+		for i := range 20 {
+			w := row.work(i)
+			all = append(all, Sample{At: time.Duration(i) * time.Minute, Work: w, Goroutines: 50 + 3*w + row.leak*float64(i)})
+		}
+		from, to := trend(all, func(s Sample) float64 { return s.Goroutines })
+		if got := (to - from) / 19; got < row.want-.01 || got > row.want+.01 {
+			t.Errorf("%s: grows by %.2f a minute, want %.2f", row.name, got, row.want)
+		}
+	}
+}
+
 func TestLineThroughSamples(t *testing.T) {
 	from, to := trend(samples(0, 1, [3]float64{1}, [3]float64{3}, [3]float64{5}), func(s Sample) float64 { return s.Goroutines })
 	if from < .999 || from > 1.001 || to < 4.999 || to > 5.001 {

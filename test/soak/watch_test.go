@@ -24,6 +24,10 @@ var allowed = Steady{
 	Goroutines: Growth{Amount: 100, Share: .25}, Files: Growth{Amount: 30, Share: .25}, Resident: Growth{Amount: 64 << 20, Share: .25},
 }
 
+// inHand are the metrics of requests in hand; controllers have the first, extprocs
+// the others.
+var inHand = [...]string{"skipper_controller_waiting_callers", "skipper_extproc_hold_queue_requests", "skipper_extproc_in_flight_requests"}
+
 // sampleEvery is how often parts are asked what they hold.
 const sampleEvery = 5 * time.Second
 
@@ -98,6 +102,11 @@ func parseSample(text string) (Sample, error) {
 	s := Sample{
 		Start: gauge("process_start_time_seconds"), Goroutines: gauge("go_goroutines"),
 		Files: gauge("process_open_fds"), Resident: gauge("process_resident_memory_bytes"),
+	}
+	for _, name := range inHand {
+		if families[name] != nil {
+			s.Work += gauge(name)
+		}
 	}
 	return s, err
 }
