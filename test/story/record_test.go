@@ -11,11 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"skipper/test/browser"
 )
 
 var record = flag.Bool("record", false, "write docs/story.md and its pictures anew")
@@ -135,8 +136,10 @@ func (e *evening) show(ctx context.Context, t *testing.T, s step) []byte {
 	if len(ip) != 1 {
 		t.Fatalf("the controller's address is %q", ip)
 	}
+	page, left := context.WithTimeout(browser.Start(t, 1100, 720), patience)
+	defer left()
 	var png []byte
-	err := chromedp.Run(browser(ctx, t),
+	err := chromedp.Run(page,
 		chromedp.Navigate("http://"+ip[0]+":8080/"+s.address),
 		until(fmt.Sprintf(`new RegExp(%q).test(document.querySelector("main").innerText)`, s.until)),
 		until(drawn),
@@ -156,30 +159,4 @@ const drawn = `document.querySelector("svg.chart") === null || [...document.quer
 // until waits for an expression to hold in the page.
 func until(expression string) chromedp.Action {
 	return chromedp.Poll(expression, nil, chromedp.WithPollingInterval(100*time.Millisecond), chromedp.WithPollingTimeout(0))
-}
-
-// browser is a headless Chromium that ends, whole, with the test.
-func browser(ctx context.Context, t *testing.T) context.Context {
-	t.Helper()
-	program, err := exec.LookPath("chromium-headless-shell")
-	if err != nil {
-		t.Fatalf("no browser: skipper-local browser installs it: %v", err)
-	}
-	var main *exec.Cmd
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.WindowSize(1100, 720), chromedp.ExecPath(program),
-		chromedp.ModifyCmdFunc(func(cmd *exec.Cmd) {
-			main = cmd
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-		}))
-	alloc, end := chromedp.NewExecAllocator(ctx, options...)
-	ctx, cancel := chromedp.NewContext(alloc)
-	t.Cleanup(func() {
-		cancel()
-		end()
-		if main != nil && main.Process != nil {
-			_ = syscall.Kill(-main.Process.Pid, syscall.SIGKILL) // a browser leaves processes of its own behind
-		}
-		chromedp.FromContext(ctx).Allocator.Wait()
-	})
-	return ctx
 }
