@@ -121,6 +121,7 @@ func crashOneshots(t *testing.T, s *stage) {
 func (p *pool) claims() func(*http.Request, []byte) bool {
 	return p.patches(`skipper~1assigned-at`)
 }
+
 func (p *pool) drains() func(*http.Request, []byte) bool  { return p.patches(`skipper~1draining-at`) }
 func (p *pool) deletes() func(*http.Request, []byte) bool { return p.asks(http.MethodDelete, "") }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
@@ -41,7 +42,8 @@ func (f *PortForwarder) Forward(ctx context.Context, namespace, pod string, port
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s: %w", port, namespace, pod, err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- forward.ForwardPorts() }()
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() { done <- forward.ForwardPorts() })
 	select {
 	case err := <-done:
 		stop()
@@ -51,7 +53,10 @@ func (f *PortForwarder) Forward(ctx context.Context, namespace, pod string, port
 		return "", nil, fmt.Errorf("forward port %d of pod %s/%s (needs the right to create pods/portforward): %w", port, namespace, pod, err)
 	case <-ready:
 	}
-	closed = func() { stop(); <-done }
+	closed = func() {
+		stop()
+		forwarding.Wait()
+	}
 	ports, err := forward.GetPorts()
 	if err != nil {
 		closed()

@@ -36,13 +36,13 @@ func functionRights() []right {
 // ownRights are those of the person at the command line.
 func ownRights() (system, function []right) {
 	return []right{
-			{"", "secrets", []string{"get"}, "no certificate for calls to controllers"},
-			{"", "pods", []string{"list"}, "controllers are not found"},
-			{"", "pods/portforward", []string{"create"}, "controllers are not reached"},
-		}, []right{
-			{"", "pods", []string{"list", "patch"}, "skipper pools and drain do not work"},
-			{"apps", "deployments", []string{"list"}, "skipper pools does not work"},
-		}
+		{"", "secrets", []string{"get"}, "no certificate for calls to controllers"},
+		{"", "pods", []string{"list"}, "controllers are not found"},
+		{"", "pods/portforward", []string{"create"}, "controllers are not reached"},
+	}, []right{
+		{"", "pods", []string{"list", "patch"}, "skipper pools and drain do not work"},
+		{"apps", "deployments", []string{"list"}, "skipper pools does not work"},
+	}
 }
 
 // access asks the API server about all of them.
