@@ -35,14 +35,16 @@ func functionRights() []right {
 
 // ownRights are those of the person at the command line.
 func ownRights() (system, function []right) {
-	return []right{
+	system = []right{
 		{"", "secrets", []string{"get"}, "no certificate for calls to controllers"},
 		{"", "pods", []string{"list"}, "controllers are not found"},
 		{"", "pods/portforward", []string{"create"}, "controllers are not reached"},
-	}, []right{
+	}
+	function = []right{
 		{"", "pods", []string{"list", "patch"}, "skipper pools and drain do not work"},
 		{"apps", "deployments", []string{"list"}, "skipper pools does not work"},
 	}
+	return system, function
 }
 
 // access asks the API server about all of them.
