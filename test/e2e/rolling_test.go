@@ -58,13 +58,13 @@ func startCold(t *testing.T, p *pool) *cold {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &cold{cancel: cancel, pods: map[types.UID]bool{}}
-	c.wg.Go(func() { c.run(ctx, p) })
+	c.wg.Go(func() { c.run(ctx, p, coldPause) })
 	t.Cleanup(func() { c.stop() })
 	return c
 }
 
-func (c *cold) run(ctx context.Context, p *pool) {
-	ticker := time.NewTicker(coldPause)
+func (c *cold) run(ctx context.Context, p *pool, pause time.Duration) {
+	ticker := time.NewTicker(pause)
 	defer ticker.Stop()
 	for i := 0; ; i++ {
 		select {

@@ -158,23 +158,9 @@ func (s *stage) startUse(t *testing.T) *use {
 	u := &use{pool: p, warm: p.keepWarm(t, warmTenants), begun: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	u.cold = &cold{cancel: cancel, pods: map[types.UID]bool{}}
-	u.cold.wg.Go(func() { u.cold.runRarely(ctx, p) })
+	u.cold.wg.Go(func() { u.cold.run(ctx, p, rarePause) })
 	t.Cleanup(func() { u.cold.stop() })
 	return u
-}
-
-// runRarely sends the first request of a new tenant in every rarePause.
-func (c *cold) runRarely(ctx context.Context, p *pool) {
-	ticker := time.NewTicker(rarePause)
-	defer ticker.Stop()
-	for i := 0; ; i++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			c.record(i, p.get(context.WithoutCancel(ctx), p.function(fmt.Sprint("cold-", i)), "/"))
-		}
-	}
 }
 
 // waitMore waits until some new tenants have been served after what was just done.
