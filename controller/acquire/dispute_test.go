@@ -81,6 +81,7 @@ func TestTakingUpDoesNotTrustClocks(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, -2 * time.Second, 0, 2 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, 1)
+			w.answers(slow(time.Second)) // or it has accepted before it can be seen to be asked
 			p := w.abandoned(single())
 			p.AssignedAt, p.Version = p.AssignedAt.Add(skew), p.Version+1
 			w.view.Apply(p)
