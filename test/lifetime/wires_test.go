@@ -205,7 +205,8 @@ func (c *call) http(ctx context.Context, leave func()) string {
 	defer feeding.Wait()
 	if feed != nil {
 		feeding.Go(func() { _, _ = io.WriteString(feed, "piece\n") }) // no more comes
-		unhook := context.AfterFunc(ctx, func() { _ = feed.Close() }) // Go's client waits for the body, even then
+		// The client waits for the body, even then. It must not end well, or the pod could answer yet.
+		unhook := context.AfterFunc(ctx, func() { _ = feed.CloseWithError(context.Canceled) })
 		defer unhook()
 		defer feed.Close()
 	}
