@@ -320,7 +320,7 @@ var events = map[event]happening{
 	drainEnvoy:         {during: (*scene).drain, after: (*scene).nextEnvoy},
 	stopEnvoy:          {during: func(s *scene) { s.arrived(); s.envoy.Stop() }, after: (*scene).nextEnvoy},
 	killEnvoy:          {during: func(s *scene) { s.arrived(); s.killEnvoy() }, after: (*scene).nextEnvoy},
-	killEnvoyEarly:     {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.killEnvoy(); s.morePods() }, after: (*scene).nextEnvoy, cold: true},
+	killEnvoyEarly:     {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.killEnvoy(); s.unasked(); s.morePods() }, after: (*scene).nextEnvoy, cold: true},
 }
 
 // arrived waits until pods have all requests, and where they have begun to
