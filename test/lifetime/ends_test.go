@@ -312,7 +312,7 @@ var events = map[event]happening{
 	noPods:             {before: (*scene).noPods, after: (*scene).morePods, hasty: true, cold: true},
 	noPodsLeave:        {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.leave(); s.unasked() }, after: (*scene).morePods, cold: true},
 	killExtproc:        {during: func(s *scene) { s.arrived(); s.replace(syscall.SIGKILL); close(s.stage.proceed) }},
-	killExtprocEarly:   {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.replace(syscall.SIGKILL) }, after: (*scene).morePods, cold: true},
+	killExtprocEarly:   {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.replace(syscall.SIGKILL); s.unasked() }, after: (*scene).morePods, cold: true},
 	stopExtproc:        {during: func(s *scene) { s.arrived(); s.replace(syscall.SIGTERM); close(s.stage.proceed) }},
 	stopExtprocBriefly: {during: func(s *scene) { s.arrived(); s.stopping(); close(s.stage.proceed); s.replace(syscall.SIGTERM) }},
 	stopExtprocPod:     {before: (*scene).noPods, during: func(s *scene) { s.asked(); s.stopping(); s.morePods(); s.replace(syscall.SIGTERM) }, cold: true},
