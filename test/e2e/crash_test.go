@@ -181,7 +181,8 @@ func (s *stage) kill(t *testing.T, ip string) {
 	pod := s.controllerAt(t, ip)
 	before := pod.Status.ContainerStatuses[0].RestartCount
 	processOf(t, pod, "controller").kill(t)
-	eventually(t, "the controller to be ready again", func() (bool, string) {
+	// The kubelet starts one that dies often later and later, after 160 s for the fifth time.
+	eventuallyFor(t, 2*patience, "the controller to be ready again", func() (bool, string) {
 		now := s.controllerAt(t, ip).Status.ContainerStatuses[0]
 		return now.Ready && now.RestartCount > before, fmt.Sprintf("%+v", now)
 	})
