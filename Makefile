@@ -63,7 +63,7 @@ soak: up ## Try for ten minutes to make one of 300,000 requests reach another te
 	  -soak.time=$(SOAK_TIME) -soak.least=300000 -soak.oneshots=2000 $(SOAK_FLAGS)
 	go test -count=1 -timeout 4h -v ./test/sim -run TestSchedules -sim.schedules=10000
 
-changes: up ## Upgrade from an earlier release and back, in both orders, and replace all keys, under load: about ten minutes
+changes: up ## Upgrade from an earlier release and back, in both orders, and replace all keys, under load: about four minutes
 	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 1h -v ./test/e2e -run TestChangesUnderLoad -e2e.changes
 
 # One target for each kind of input that comes from outside: headers, their JSON and
