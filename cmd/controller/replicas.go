@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"sync"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"skipper/controller/claim"
 	"skipper/controller/forward"
+	"skipper/controller/lookup"
 	"skipper/controller/pool"
 	"skipper/controller/ring"
 	"skipper/controller/watch"
@@ -101,17 +100,12 @@ func (p *process) spread() claim.Spread {
 // the informers do not need, and for one name costs no more than a get.
 func (p *process) live(pods corev1client.PodsGetter) func(context.Context, string, string) (pool.Pod, bool, error) {
 	return func(ctx context.Context, namespace, name string) (pool.Pod, bool, error) {
-		list, err := pods.Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err != nil {
-			return pool.Pod{}, false, fmt.Errorf("read pod %s/%s: %w", namespace, name, err)
+		found, err := lookup.Pod(ctx, pods, namespace, name)
+		if found == nil {
+			return pool.Pod{}, false, err
 		}
-		for i := range list.Items {
-			if list.Items[i].Name == name { // whatever the server makes of the selector
-				read := pool.FromPod(&list.Items[i], p.functions)
-				p.view.ExpectWritten(read)
-				return read, true, nil
-			}
-		}
-		return pool.Pod{}, false, nil
+		read := pool.FromPod(found, p.functions)
+		p.view.ExpectWritten(read)
+		return read, true, nil
 	}
 }

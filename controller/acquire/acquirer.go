@@ -245,7 +245,7 @@ func (a *Acquirer) discard(ctx context.Context, p pool.Pod, why string) {
 }
 
 // undisputed says that nobody else can have had reason yet to take up the
-// assignment of a pod that was claimed here, by this clock; see abandonedIn.
+// assignment of a pod that was claimed here, by this clock; see adoptAfter.
 func (a *Acquirer) undisputed(p pool.Pod) bool {
 	shown, ok := a.cfg.View.Pod(p.UID)
 	return (!ok || shown.State() != pool.Draining) && time.Since(p.AssignedAt) < adoptAfter

@@ -2,12 +2,11 @@ package acquire
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"go.uber.org/zap"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skipper/controller/lookup"
 	"skipper/controller/pool"
 	"skipper/proto/fn"
 )
@@ -20,13 +19,10 @@ import (
 // alone with the pod, whatever the clocks of the others show.
 const adoptAfter = 3 * time.Second
 
-// abandonedIn is when an instance counts as abandoned by who claimed it; false:
-// not at all, as things are. A restarted one is the supervisors' affair.
-func abandonedIn(p pool.Pod, firstSeen, now time.Time) (time.Duration, bool) {
-	if p.State() != pool.Assigned || p.Forgotten || !p.Ready {
-		return 0, false
-	}
-	return max(0, firstSeen.Add(adoptAfter).Sub(now)), true
+// adoptable says that the instance counts as abandoned by who claimed it, once
+// adoptAfter has passed. A restarted one is the supervisors' affair.
+func adoptable(p pool.Pod) bool {
+	return p.State() == pool.Assigned && !p.Forgotten && p.Ready
 }
 
 // firstSeenLocked is since when the claimed pod is known here.
@@ -73,12 +69,11 @@ func (a *Acquirer) adoptDue(ctx context.Context, instances []pool.Pod, now time.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range instances {
-		if p.State() != pool.Assigned {
+		if !adoptable(p) || a.inHand[p.UID] > 0 || a.stopping {
 			continue
 		}
-		in, may := abandonedIn(p, a.firstSeenLocked(p.UID, now), now)
+		in := max(0, a.firstSeenLocked(p.UID, now).Add(adoptAfter).Sub(now))
 		switch {
-		case !may || a.inHand[p.UID] > 0 || a.stopping:
 		case in == 0:
 			a.adoptLocked(ctx, p)
 		case !ok || in < next:
@@ -132,19 +127,13 @@ func (a *Acquirer) acceptedElsewhere(ctx context.Context, p pool.Pod) (pool.Pod,
 	return shown, true
 }
 
-// look has the view show the pod as the API server has it. Listing by name asks
-// for no right that the informers do not need.
+// look has the view show the pod as the API server has it.
 func (a *Acquirer) look(ctx context.Context, p pool.Pod) error {
-	list, err := a.cfg.Pods.Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
-	if err != nil {
-		return fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
+	found, err := lookup.Pod(ctx, a.cfg.Pods, p.Namespace, p.Name)
+	if found != nil && string(found.UID) == p.UID {
+		a.cfg.View.ExpectWritten(pool.FromPod(found, a.cfg.Functions))
 	}
-	for i := range list.Items {
-		if string(list.Items[i].UID) == p.UID {
-			a.cfg.View.ExpectWritten(pool.FromPod(&list.Items[i], a.cfg.Functions))
-		}
-	}
-	return nil
+	return err
 }
 
 func (a *Acquirer) takeInHand(uid string) {

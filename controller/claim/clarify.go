@@ -2,12 +2,11 @@ package claim
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"skipper/controller/lookup"
 	"skipper/controller/pool"
 )
 
@@ -38,19 +37,13 @@ func (c *call) claimed(found *corev1.Pod, at time.Time) bool {
 	return found.Labels[pool.LabelTenant] == c.function.GetTenant() && found.Annotations[pool.AnnotationAssignedAt] == pool.FormatTime(at)
 }
 
-// read is the pod as the API server has it; nil: it is gone. Listing by name asks
-// for no right that the informers do not need.
+// read is the pod as the API server has it; nil: it is gone.
 func (c *call) read(ctx context.Context, p *pool.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
-	list, err := c.cfg.Pods.Pods(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
-	if err != nil {
-		return nil, fmt.Errorf("read pod %s/%s: %w", p.Namespace, p.Name, err)
+	found, err := lookup.Pod(ctx, c.cfg.Pods, p.Namespace, p.Name)
+	if found != nil && string(found.UID) != p.UID {
+		return nil, nil // another one has its name
 	}
-	for i := range list.Items {
-		if string(list.Items[i].UID) == p.UID {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, nil
+	return found, err
 }
