@@ -31,6 +31,7 @@ type broken struct {
 	noAck          bool // a drain does not wait until everybody has heard of it
 	noOverlay      bool // what was written is forgotten when an old object is shown
 	blindNet       bool // the net below oneshots does not ask what is in progress
+	abrupt         bool // what may serve elsewhere is deleted, not drained
 	askedIsStuck   bool // who is only just asked to accept is deleted as stuck
 }
 
@@ -141,10 +142,10 @@ var variants = []struct {
 	{"unused after 2 s", broken{impatient: true}, []string{"2", "5", "7"}, []uint64{3, 4, 5, 6}},
 	{"configuration flips", broken{flips: true}, []string{"config"}, []uint64{6, 13, 18, 31}},
 	{"draining counts", broken{countsDraining: true}, []string{"settle", "7"}, []uint64{29, 32}},
-	{"stuck at once", broken{stuckSoon: true, askedIsStuck: true}, []string{"8", "5"}, []uint64{17}},
+	{"stuck at once", broken{stuckSoon: true, askedIsStuck: true, abrupt: true}, []string{"8", "5"}, []uint64{68, 17}},
 	{"drain without acknowledgement", broken{noAck: true}, []string{"5"}, []uint64{14, 130}},
 	{"writes forgotten", broken{noOverlay: true}, []string{"7", "3", "8"}, []uint64{23, 26, 36}},
-	{"net asks nobody", broken{blindNet: true}, []string{"5", "2"}, []uint64{3, 7, 8, 11}},
+	{"net asks nobody", broken{blindNet: true, abrupt: true}, []string{"5", "2"}, []uint64{3, 7, 8, 11}},
 }
 
 // TestBroken holds that each variant is caught within the schedules that

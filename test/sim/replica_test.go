@@ -485,8 +485,8 @@ func (t retirer) Drain(ctx context.Context, p pool.Pod, reason string) error {
 }
 
 func (t retirer) DrainSoon(p pool.Pod, reason string) {
-	if t.r.w.broken.cuts {
-		t.r.retirer.DeleteSoon(p, reason)
+	if b := t.r.w.broken; b.cuts || b.abrupt {
+		t.DeleteSoon(p, reason)
 		return
 	}
 	t.note(p, "gives up: "+reason)
