@@ -148,8 +148,8 @@ func TestProbeWaitsForTheEndOfAFrame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, p := connect(t)
 		go func() {
-			_ = p.framer.WriteSettings()
 			_, _ = conn.Write([]byte("\x00\x00\x04\x00\x00\x00\x00\x00\x01ab"))
+			_ = p.framer.WriteSettings() // only now, since the first probe follows at once
 			timer := time.NewTimer(time.Minute)
 			defer timer.Stop()
 			<-timer.C
