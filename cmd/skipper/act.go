@@ -32,7 +32,7 @@ requests. Metadata and scale that are not given are those in force.`,
 	}
 	b.addFlags(cmd)
 	b.addControllerFlags(cmd.Flags())
-	c.addFlags(cmd.Flags())
+	c.addFlags(cmd.Flags(), thatInForce)
 	return cmd
 }
 

@@ -13,19 +13,24 @@ import (
 	"skipper/proto/fn"
 )
 
+// thatInForce is what a function's pods have.
+const thatInForce = "that in force, else "
+
 // configuration are the flags for what a function's name does not say.
 type configuration struct {
 	metadata string
 	scale    skipperpb.Scale
 }
 
-func (c *configuration) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&c.metadata, "metadata", "", "metadata of the function; not given: that in force")
-	f.Uint32Var(&c.scale.MinInstances, "min-instances", 0, "scale.min_instances; not given: that in force, else 0")
-	f.Uint32Var(&c.scale.MaxInstances, "max-instances", 0, "scale.max_instances; not given: that in force, else 1")
-	f.Uint32Var(&c.scale.TargetCpuUsageMilli, "target-cpu-usage-milli", 0, "scale.target_cpu_usage_milli; not given: that in force, else 0")
-	f.Uint32Var(&c.scale.TargetMemoryUsageMib, "target-memory-usage-mib", 0, "scale.target_memory_usage_mib; not given: that in force, else 0")
-	f.Uint32Var(&c.scale.TargetInFlightRequests, "target-in-flight-requests", 0, "scale.target_in_flight_requests; not given: that in force, else 0")
+// inForce begins what help says of a flag that is not given: thatInForce, or
+// nothing where nobody knows what is.
+func (c *configuration) addFlags(f *pflag.FlagSet, inForce string) {
+	f.StringVar(&c.metadata, "metadata", "", "metadata of the function; not given: "+inForce+"none")
+	f.Uint32Var(&c.scale.MinInstances, "min-instances", 0, "scale.min_instances; not given: "+inForce+"0")
+	f.Uint32Var(&c.scale.MaxInstances, "max-instances", 0, "scale.max_instances; not given: "+inForce+"1")
+	f.Uint32Var(&c.scale.TargetCpuUsageMilli, "target-cpu-usage-milli", 0, "scale.target_cpu_usage_milli; not given: "+inForce+"0")
+	f.Uint32Var(&c.scale.TargetMemoryUsageMib, "target-memory-usage-mib", 0, "scale.target_memory_usage_mib; not given: "+inForce+"0")
+	f.Uint32Var(&c.scale.TargetInFlightRequests, "target-in-flight-requests", 0, "scale.target_in_flight_requests; not given: "+inForce+"0")
 }
 
 // complete is the named function with its configuration: JSON says it whole,

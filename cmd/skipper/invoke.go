@@ -29,6 +29,7 @@ import (
 // invokeOptions are the flags of "invoke".
 type invokeOptions struct {
 	configuration
+	signing
 	method   string
 	headers  []string
 	data     string
@@ -76,7 +77,8 @@ instance, as far as the pods show that.`,
 	f.StringVarP(&o.method, "request", "X", "", "`method`; empty: GET, or POST with --data")
 	f.StringArrayVarP(&o.headers, "header", "H", nil, "`header` to send, as \"Name: value\"; may be repeated")
 	f.StringVarP(&o.data, "data", "d", "", "body to send; @FILE reads it from a file, @- from the input")
-	o.addFlags(f)
+	o.configuration.addFlags(f, thatInForce)
+	o.signing.addFlags(f, "signing-key-file", "; empty: it is sent as JSON")
 	return cmd
 }
 
@@ -173,7 +175,10 @@ func invokeSheet(r invoked) output.Sheet {
 
 // request puts together what is sent. closeBody ends the reading of its file.
 func (o *invokeOptions) request(ctx context.Context, s *session, f *skipperpb.Function) (r invoke.Request, closeBody func(), err error) {
-	r = invoke.Request{Method: strings.ToUpper(o.method), Function: f}
+	r = invoke.Request{Method: strings.ToUpper(o.method)}
+	if r.Function, err = o.headerOf(f, s.world.now()); err != nil {
+		return r, nil, err
+	}
 	if r.Header, err = parseHeaders(o.headers); err != nil {
 		return r, nil, err
 	}

@@ -33,7 +33,7 @@ func TestHelpIsGolden(t *testing.T) {
 		"skipper": "", "envoy": "envoy", "bootstrap": "envoy bootstrap", "issue": "tls issue",
 		"functions": "functions", "instances": "instances", "describe": "describe", "describe-function": "describe function", "describe-instance": "describe instance",
 		"events": "events", "pools": "pools", "doctor": "doctor", "invoke": "invoke", "scale": "scale", "drain": "drain", "release": "release",
-		"token": "token", "verify": "token verify", "keys": "keys", "rotate": "keys rotate",
+		"token": "token", "verify": "token verify", "sign": "token sign", "keys": "keys", "rotate": "keys rotate",
 		"provision": "provision", "purge": "purge",
 	} {
 		got, err := run(t, append(strings.Fields(args), "--help")...)

@@ -27,8 +27,8 @@ type verifyOptions struct {
 var errNotGenuine = errors.New("the token is not to be believed")
 
 func newToken(w *world) *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Check assignment tokens", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(newVerify(w))
+	cmd := &cobra.Command{Use: "token", Short: "Check assignment tokens, and sign functions", Args: cobra.NoArgs, RunE: help}
+	cmd.AddCommand(newVerify(w), newSign(w))
 	return cmd
 }
 

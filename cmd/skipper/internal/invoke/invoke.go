@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	skipperpb "skipper/proto"
-	"skipper/proto/fn"
 	"skipper/proto/reason"
 )
 
@@ -22,9 +20,10 @@ const functionHeader = "X-Skipper-Function"
 // Request is what is sent.
 type Request struct {
 	// URL of the gateway with the path.
-	URL      string
-	Method   string
-	Function *skipperpb.Function
+	URL    string
+	Method string
+	// Function is the X-Skipper-Function header: JSON, or a token around it.
+	Function string
 	Header   http.Header
 	// Body; nil sends none.
 	Body io.Reader
@@ -94,7 +93,7 @@ func (r Request) build(ctx context.Context) (*http.Request, error) {
 	if host := r.Header.Get("Host"); host != "" {
 		req.Host = host
 	}
-	req.Header.Set(functionHeader, string(fn.Marshal(r.Function)))
+	req.Header.Set(functionHeader, r.Function)
 	return req, nil
 }
 

@@ -69,7 +69,7 @@ func TestDo(t *testing.T) {
 	} {
 		var body bytes.Buffer
 		got, err := Do(t.Context(), Request{
-			URL: url + row.path, Method: http.MethodPost, Function: function(), Body: strings.NewReader("data"),
+			URL: url + row.path, Method: http.MethodPost, Function: string(fn.Marshal(function())), Body: strings.NewReader("data"),
 			Header: http.Header{"Host": {"example.org"}, "X-Mine": {"yes"}},
 		}, &body)
 		if (err != nil) != row.fails || got.Status != row.status || got.Reason != row.reason || body.String() != row.body {
@@ -87,7 +87,7 @@ func TestDoSaysThatNobodyAnswers(t *testing.T) {
 	url := s.URL
 	s.Close()
 	for _, u := range []string{url, "http://[::1", "nonsense://x"} {
-		if _, err := Do(t.Context(), Request{URL: u, Method: http.MethodGet, Function: function()}, io.Discard); err == nil {
+		if _, err := Do(t.Context(), Request{URL: u, Method: http.MethodGet, Function: string(fn.Marshal(function()))}, io.Discard); err == nil {
 			t.Errorf("%s: no error", u)
 		}
 	}

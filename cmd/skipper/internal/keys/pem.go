@@ -24,8 +24,8 @@ func Generate() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// PublicOf reads a private key and returns its public half. Errors hold no key.
-func PublicOf(text []byte) (ed25519.PublicKey, error) {
+// Parse reads a private key: Ed25519, PKCS#8, PEM. Errors hold no key.
+func Parse(text []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("read signing key: it is no PEM")
@@ -37,6 +37,15 @@ func PublicOf(text []byte) (ed25519.PublicKey, error) {
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
 		return nil, errors.New("read signing key: it is not Ed25519")
+	}
+	return key, nil
+}
+
+// PublicOf reads a private key and returns its public half. Errors hold no key.
+func PublicOf(text []byte) (ed25519.PublicKey, error) {
+	key, err := Parse(text)
+	if err != nil {
+		return nil, err
 	}
 	public, ok := key.Public().(ed25519.PublicKey)
 	if !ok {
