@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -294,6 +295,21 @@ func (s *sidecar) metrics(t testing.TB) string {
 	t.Helper()
 	_, body := s.fetch(t, "/metrics")
 	return body
+}
+
+// value is a metric's, with its labels; 0 while it is not served.
+func (s *sidecar) value(t testing.TB, metric string) float64 {
+	t.Helper()
+	_, rest, _ := strings.Cut(s.metrics(t), "\n"+metric+" ")
+	line, _, found := strings.Cut(rest, "\n")
+	if !found {
+		return 0
+	}
+	v, err := strconv.ParseFloat(line, 64)
+	if err != nil {
+		t.Errorf("read %s: %v", metric, err)
+	}
+	return v
 }
 
 func (s *sidecar) fetch(t testing.TB, path string) (int, string) {
