@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -25,6 +26,12 @@ func (steady) Of(string, string, time.Time) (usage.Usage, bool) {
 	return usage.Usage{CPUMilli: 500, MemoryMiB: 256}, true
 }
 
+// content asks no pod to accept anything, and makes none: its functions have what
+// they need.
+type content struct{ acquirer }
+
+func (content) TakeUp(context.Context, fn.Key) map[string]bool { return nil }
+
 // crowd is 10,000 functions with so many instances each, that so many routers
 // report.
 func crowd(instances, routers int) (*Supervisors, []fn.Key, time.Time) {
@@ -34,7 +41,7 @@ func crowd(instances, routers int) (*Supervisors, []fn.Key, time.Time) {
 		Interval: interval, AssignTimeout: assigning, Replacements: 10,
 	}, Deps{
 		Pods: view, Heartbeats: beats, Responsible: func(fn.Key) bool { return true }, Usage: steady{},
-		Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
+		Acquirer: content{}, Logger: zap.NewNop(), Registerer: prometheus.NewRegistry(),
 	})
 	for _, r := range []pool.ReplicaSet{{Name: "new", Replicas: 5, Revision: 2}, {Name: "old", Revision: 1}} {
 		r.Namespace, r.Deployment = "prod", "echo"
