@@ -86,13 +86,36 @@ func state(change func(*skipperpb.ClusterState)) func(*Facts) {
 	}
 }
 
-func TestDiagnose(t *testing.T) {
+// illness is what to change in healthy facts, and what is to be found then.
+type illness struct {
+	name   string
+	change func(*Facts)
+	want   []string // "severity check: subject: part of what", most urgent first
+}
+
+func diagnose(t *testing.T, rows []illness) {
+	t.Helper()
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			f := healthy()
+			row.change(&f)
+			found := Diagnose(f)
+			if len(found) != len(row.want) {
+				t.Fatalf("found %+v, want %q", found, row.want)
+			}
+			for i, got := range found {
+				text := fmt.Sprintf("%s %s: %s: %s", got.Severity, got.Check, got.Subject, got.What)
+				if !strings.HasPrefix(text, row.want[i]) || got.Why == "" || got.Do == "" {
+					t.Errorf("found %q (why %q, do %q), want %q", text, got.Why, got.Do, row.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestDiagnoseTheCluster(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name   string
-		change func(*Facts)
-		want   []string // "severity check: subject: part of what", most urgent first
-	}{
+	diagnose(t, []illness{
 		{"rights of the controllers", func(f *Facts) {
 			f.Access = append(f.Access, Access{Who: "sa", Namespace: "prod", Verb: "patch", Resource: "pods", For: "claims"}, Access{Who: "sa", Namespace: "prod", Verb: "list", Group: "apps", Resource: "replicasets", For: "stale"})
 		}, []string{"problem access: sa in namespace prod: may not patch pods, list replicasets.apps"}},
@@ -122,6 +145,13 @@ func TestDiagnose(t *testing.T) {
 		{"certificates", func(f *Facts) {
 			f.Certificates = []Certificate{{"a", now}, {"b", now.Add(13 * 24 * time.Hour)}, {"c", now.Add(15 * 24 * time.Hour)}}
 		}, []string{"problem certificate: secret skipper-system/a: its certificate ended", "warning certificate: secret skipper-system/b: its certificate ends"}},
+		{"gaps", func(f *Facts) { f.Gaps = []Gap{{"lease", "leases of extprocs", "forbidden"}} }, []string{"unknown lease: leases of extprocs: could not be checked: forbidden"}},
+	})
+}
+
+func TestDiagnoseControllers(t *testing.T) {
+	t.Parallel()
+	diagnose(t, []illness{
 		{"replica is silent", func(f *Facts) { f.Replicas[1].State, f.Replicas[1].Error = nil, "refused" }, []string{"problem replica: pod controller-b: is ready and does not answer: refused"}},
 		{"replica starts", func(f *Facts) {
 			f.Replicas[1] = Replica{Pod: "controller-b", IP: "10.0.0.2", Error: "refused"}
@@ -151,6 +181,20 @@ func TestDiagnose(t *testing.T) {
 				f.Replicas[i].Asked, f.Replicas[i].Answered = now.Add(time.Minute), now.Add(time.Minute)
 			}
 		}, []string{"warning clock: this machine: its clock and the API server's are 59s apart"}},
+		{"events", func(f *Facts) {
+			misconfigured := func(age time.Duration, message string) *skipperpb.Event {
+				return &skipperpb.Event{Timestamp: timestamppb.New(now.Add(-age)), Type: skipperpb.EventType_EVENT_TYPE_MISCONFIGURED, Message: message, ControllerIp: "10.0.0.1"}
+			}
+			f.Replicas[0].State.Events = []*skipperpb.Event{
+				misconfigured(2*time.Hour, "old"), misconfigured(time.Minute, "fix it"), misconfigured(time.Second, "fix it"), {Type: skipperpb.EventType_EVENT_TYPE_POD_DELETED, Message: "fine"},
+			}
+		}, []string{"warning event: controller 10.0.0.1: fix it"}},
+	})
+}
+
+func TestDiagnoseEnvoysAndExtprocs(t *testing.T) {
+	t.Parallel()
+	diagnose(t, []illness{
 		{"Envoy refuses", func(f *Facts) {
 			s := f.Replicas[0].State.Envoys[0].Subscriptions[0]
 			s.Nacks, s.NackMessage = 2, "unknown field"
@@ -181,31 +225,7 @@ func TestDiagnose(t *testing.T) {
 		{"Leases while nobody answers", func(f *Facts) {
 			f.Replicas, f.Leases[0].Node = nil, "extproc/r9"
 		}, nil},
-		{"events", func(f *Facts) {
-			misconfigured := func(age time.Duration, message string) *skipperpb.Event {
-				return &skipperpb.Event{Timestamp: timestamppb.New(now.Add(-age)), Type: skipperpb.EventType_EVENT_TYPE_MISCONFIGURED, Message: message, ControllerIp: "10.0.0.1"}
-			}
-			f.Replicas[0].State.Events = []*skipperpb.Event{
-				misconfigured(2*time.Hour, "old"), misconfigured(time.Minute, "fix it"), misconfigured(time.Second, "fix it"), {Type: skipperpb.EventType_EVENT_TYPE_POD_DELETED, Message: "fine"},
-			}
-		}, []string{"warning event: controller 10.0.0.1: fix it"}},
-		{"gaps", func(f *Facts) { f.Gaps = []Gap{{"lease", "leases of extprocs", "forbidden"}} }, []string{"unknown lease: leases of extprocs: could not be checked: forbidden"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			f := healthy()
-			row.change(&f)
-			found := Diagnose(f)
-			if len(found) != len(row.want) {
-				t.Fatalf("found %+v, want %q", found, row.want)
-			}
-			for i, got := range found {
-				text := fmt.Sprintf("%s %s: %s: %s", got.Severity, got.Check, got.Subject, got.What)
-				if !strings.HasPrefix(text, row.want[i]) || got.Why == "" || got.Do == "" {
-					t.Errorf("found %q (why %q, do %q), want %q", text, got.Why, got.Do, row.want[i])
-				}
-			}
-		})
-	}
+	})
 }
 
 // Facts are read, never changed, and the same facts give the same findings.
