@@ -51,8 +51,8 @@ test-unit: local-tool ## Run unit and pipeline tests (race detector on, long mod
 test-e2e: local-tool ## Run the end-to-end tests through `make up`
 	@was_up=0; if $(LOCAL) status >/dev/null 2>&1; then was_up=1; fi; \
 	$(MAKE) --no-print-directory up; rc=0; \
-	export KUBECONFIG="$$($(LOCAL) kubeconfig)"; \
-	$(LOCAL) browser && go test -tags e2e -p 1 -count=1 -run Browser ./test/browser ./controller/web || rc=1; \
+	export KUBECONFIG="$$($(LOCAL) kubeconfig)" PATH="$(CACHE)/bin:$$PATH"; \
+	$(LOCAL) browser && go test -tags e2e -p 1 -count=1 -run 'Browser|Story' ./test/browser ./controller/web ./test/story || rc=1; \
 	SKIPPER_TEST_KUBECONFIG="$$KUBECONFIG" go test -count=1 -run Cluster ./controller/claim || rc=1; \
 	go test -tags e2e -p 1 -count=1 -timeout 40m ./test/e2e ./test/multi ./test/soak || rc=1; \
 	if [ $$was_up = 0 ]; then $(MAKE) --no-print-directory down || rc=1; fi; \
@@ -64,7 +64,7 @@ soak: up ## Try for ten minutes to make one of 300,000 requests reach another te
 	go test -count=1 -timeout 4h -v ./test/sim -run TestSchedules -sim.schedules=10000
 
 changes: up ## Upgrade from an earlier release and back, in both orders, and replace all keys, under load: about four minutes
-	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 1h -v ./test/e2e -run TestChangesUnderLoad -e2e.changes
+	KUBECONFIG="$$($(LOCAL) kubeconfig)" go test -tags e2e -count=1 -timeout 1h -v ./test/e2e -run TestChangesUnderLoad
 
 # One target for each kind of input that comes from outside: headers, their JSON and
 # tokens, ext_proc messages, xDS and load report requests, heartbeats, annotations,

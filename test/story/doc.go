@@ -11,7 +11,7 @@
 //
 //	KUBECONFIG=$(skipper-local kubeconfig) go test -tags e2e -count=1 -run Story ./test/story [-record]
 //
-// It takes about five minutes, for it waits for scaling, for requests that are slow
-// on purpose, and for the end of a function that nobody uses any more. What can be told without a cluster, a plain test tells: that
-// the page can be read and is whole.
+// It takes about four minutes, for it waits for scaling, for requests that are slow
+// on purpose, and for the end of a function that nobody uses any more. What can be
+// told without a cluster, a plain test tells: that the page can be read and is whole.
 package story
