@@ -125,7 +125,7 @@ func (t *tools) missingPackages(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	needed := []string{"nftables"}
+	needed := []string{"nftables", "curl"} // curl is for the line that up ends with
 	for _, p := range parts {
 		needed = append(needed, p.Needs...)
 	}
