@@ -1,7 +1,8 @@
 // Package watch brings the cluster's pods and ReplicaSets into the controller
 // by informers.
 //
-// Its handlers convert an object and hand it on, nothing else; what it means
-// is for pool.View and the ring to decide. The informers' stores hold only the
-// fields that are read, so that 50,000 pods stay affordable.
+// It reads an object as soon as it arrives and hands on what it read, nothing
+// else; what it means is for pool.View and the ring to decide. The informers'
+// stores hold what was read in place of the pods, so that 50,000 of them stay
+// affordable.
 package watch

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"skipper/controller/pool"
@@ -20,14 +19,10 @@ const (
 )
 
 func (w *Watch) podHandler() cache.ResourceEventHandler {
-	apply := func(p *corev1.Pod) { w.cfg.View.Apply(pool.FromPod(p, w.cfg.Functions)) }
-	return handler[*corev1.Pod]{
+	return handler[*seen]{
 		watch: w, resource: functionPods,
-		apply: apply,
-		remove: func(p *corev1.Pod) {
-			read := pool.FromPod(p, w.cfg.Functions)
-			w.cfg.View.Remove(read.Namespace, read.UID, read.Version)
-		},
+		apply:  func(s *seen) { w.cfg.View.Apply(s.pod) },
+		remove: func(s *seen) { w.cfg.View.Remove(s.pod.Namespace, s.pod.UID, s.pod.Version) },
 	}
 }
 
@@ -41,8 +36,8 @@ func (w *Watch) replicaSetHandler() cache.ResourceEventHandler {
 
 // ownHandler hands on all replicas at each change of one: they are few.
 func (w *Watch) ownHandler(store cache.Store) cache.ResourceEventHandler {
-	tell := func(*corev1.Pod) { w.cfg.OwnPods(members(store.List(), w.cfg.Functions)) }
-	return handler[*corev1.Pod]{watch: w, resource: ownPods, apply: tell, remove: tell}
+	tell := func(*seen) { w.cfg.OwnPods(members(store.List())) }
+	return handler[*seen]{watch: w, resource: ownPods, apply: tell, remove: tell}
 }
 
 // Member is a controller replica.
@@ -53,16 +48,11 @@ type Member struct {
 }
 
 // members reads the replicas that have an address, ordered by it.
-func members(objects []any, functions *pool.Parser) []Member {
+func members(objects []any) []Member {
 	var list []Member
 	for _, o := range objects {
-		p, ok := o.(*corev1.Pod)
-		if !ok {
-			continue
-		}
-		read := pool.FromPod(p, functions)
-		if read.IP != "" && !read.Finished() {
-			list = append(list, Member{IP: read.IP, Ready: read.Ready, Terminating: read.Deleting})
+		if s, ok := o.(*seen); ok && s.pod.IP != "" && !s.pod.Finished() {
+			list = append(list, Member{IP: s.pod.IP, Ready: s.pod.Ready, Terminating: s.pod.Deleting})
 		}
 	}
 	slices.SortFunc(list, func(a, b Member) int { return cmp.Compare(a.IP, b.IP) })
@@ -75,7 +65,7 @@ type object interface {
 	metaObject
 }
 
-// handler converts events of one kind and hands them on.
+// handler hands events of one kind on.
 type handler[T object] struct {
 	watch         *Watch
 	resource      string

@@ -75,7 +75,7 @@ func New(cfg Config) (*Watch, error) {
 func (w *Watch) factory(namespace, selector string) informers.SharedInformerFactory {
 	return informers.NewSharedInformerFactoryWithOptions(w.cfg.Client, Resync,
 		informers.WithNamespace(namespace),
-		informers.WithTransform(strip),
+		informers.WithTransform(w.strip),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = selector }))
 }
 

@@ -13,6 +13,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/testing/protocmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,8 +173,9 @@ func TestHandlersTakeTombstonesAndResyncs(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := w.podHandler()
-	p := functionPod("a")
-	p.ResourceVersion = "5"
+	raw := functionPod("a")
+	raw.ResourceVersion = "5"
+	p := see(raw, w.cfg.Functions)
 	h.OnAdd(p, true)
 	h.OnUpdate(p, p)
 	if n := testutil.ToFloat64(w.metrics.events.WithLabelValues(functionPods, kindResync)); n != 1 {
@@ -202,8 +204,9 @@ func TestPodThatTookOverANameReplacesTheOther(t *testing.T) {
 	after := before.DeepCopy()
 	after.UID, after.ResourceVersion = "uid-new", "9"
 	h := w.podHandler()
-	h.OnAdd(before, true)
-	h.OnUpdate(before, after)
+	first := see(before, w.cfg.Functions)
+	h.OnAdd(first, true)
+	h.OnUpdate(first, see(after, w.cfg.Functions))
 	all := view.All()
 	if len(all) != 1 || all[0].UID != "uid-new" {
 		t.Errorf("pods %v, want the new one", all)
@@ -262,39 +265,36 @@ func gathered(t *testing.T, r *prometheus.Registry) (count uint64, sum float64) 
 // TestStripLosesNothingThatIsRead fills a pod with what a cluster fills it with.
 func TestStripLosesNothingThatIsRead(t *testing.T) {
 	f := []byte(`{"namespace":"prod","deployment":"echo","tenant":"t1","scale":{"max_instances":1}}`)
+	now := metav1.Now()
 	p := functionPod("a")
-	p.Labels[pool.LabelTenant] = "t1"
-	p.Annotations = map[string]string{pool.AnnotationFunction: string(f), pool.AnnotationAssignedAt: "2026-03-01T12:00:00Z", "other/x": "y"}
+	p.Labels[pool.LabelTenant], p.Labels[corev1.LabelTopologyZone] = "t1", "z1"
+	p.Annotations = map[string]string{pool.AnnotationFunction: string(f), pool.AnnotationAssignedAt: "2026-03-01T12:00:00Z", pool.AnnotationTenant: "t1", "other/x": "y"}
+	p.ResourceVersion, p.DeletionTimestamp, p.DeletionGracePeriodSeconds = "7", &now, ptr(int64(30))
 	p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Other"}, {Kind: "ReplicaSet", Name: "rs", Controller: ptr(true)}}
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "SECRET", Value: "x"}}
-	p.Spec.Volumes = []corev1.Volume{{Name: "v"}}
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, Message: "long"}, {Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 3, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
-	stripped := must(strip(p)).(*corev1.Pod)
-	functions := pool.NewParser(10)
-	notFunction := cmp.FilterPath(func(path cmp.Path) bool { return path.String() == "Function" }, cmp.Ignore()) // Key says it
-	if diff := cmp.Diff(pool.FromPod(p, functions), pool.FromPod(stripped, functions), notFunction); diff != "" {
-		t.Errorf("what is read (-whole +stripped):\n%s", diff)
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 3, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}}
+	w := &Watch{cfg: Config{Functions: pool.NewParser(10)}}
+	got := must(w.strip(p)).(*seen)
+	want := pool.FromPod(p, w.cfg.Functions)
+	if diff := cmp.Diff(want, got.pod, protocmp.Transform()); diff != "" || got.pod.Zone != "z1" || got.pod.Function == nil {
+		t.Errorf("what is read (-want +got):\n%s", diff)
 	}
-	if stripped.ManagedFields != nil || stripped.Spec.Volumes != nil || stripped.Spec.Containers[0].Env != nil || stripped.Annotations["other/x"] != "" {
-		t.Errorf("stripped pod still holds %v", stripped)
+	meta := metav1.ObjectMeta{
+		Namespace: "prod", Name: "a", UID: "uid-a", ResourceVersion: "7", CreationTimestamp: p.CreationTimestamp,
+		DeletionTimestamp: &now, DeletionGracePeriodSeconds: ptr(int64(30)),
+	}
+	if diff := cmp.Diff(meta, got.ObjectMeta); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+	if again := must(w.strip(got)); again != any(got) {
+		t.Errorf("stripped again: %v, want the same", again)
 	}
 	r := replicaSet("rs")
 	r.Spec.Replicas, r.Annotations = ptr(int32(0)), map[string]string{"deployment.kubernetes.io/revision": "7", "x": "y"}
-	if diff := cmp.Diff(pool.FromReplicaSet(r), pool.FromReplicaSet(must(strip(r)).(*appsv1.ReplicaSet))); diff != "" {
+	if diff := cmp.Diff(pool.FromReplicaSet(r), pool.FromReplicaSet(must(w.strip(r)).(*appsv1.ReplicaSet))); diff != "" {
 		t.Errorf("what is read of a ReplicaSet (-whole +stripped):\n%s", diff)
-	}
-}
-
-// TestStripKeepsWhetherThereIsAMap, because the claim depends on it.
-func TestStripKeepsWhetherThereIsAMap(t *testing.T) {
-	p := functionPod("a")
-	for want, annotations := range map[bool]map[string]string{false: nil, true: {"other/x": "y"}} {
-		p.Annotations = annotations
-		if got := pool.FromPod(must(strip(p)).(*corev1.Pod), pool.NewParser(1)).HasAnnotations; got != want {
-			t.Errorf("annotations %v: HasAnnotations %t", annotations, got)
-		}
 	}
 }
 
