@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -140,9 +141,12 @@ func (w *world) posts() int {
 	return len(w.posted)
 }
 
-// settled waits for all background writes.
+// settled waits for all background writes, those included that somebody is about
+// to begin: callers go on as soon as the view shows what will be written. It is
+// for tests in a bubble.
 func (w *world) settled() {
 	w.t.Helper()
+	synctest.Wait()
 	if err := errors.Join(w.Wait(w.t.Context()), w.retirer.Wait(w.t.Context())); err != nil {
 		w.t.Fatal(err)
 	}
