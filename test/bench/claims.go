@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -89,11 +87,9 @@ func claimTools(ctx context.Context, dir string) (kubernetes.Interface, string, 
 	if err != nil {
 		return nil, "", fmt.Errorf("make Kubernetes client: %w", err)
 	}
-	binary := filepath.Join(dir, "controller")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/controller")
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		return nil, "", fmt.Errorf("build the controller: %w", err)
+	binary, err := buildProgram(ctx, dir, "controller")
+	if err != nil {
+		return nil, "", err
 	}
 	return kube, binary, nil
 }

@@ -39,6 +39,9 @@ type options struct {
 	only        string
 
 	claims, claimClients int
+
+	fleetFunctions, fleetPods int
+	fleetSettle               time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -56,7 +59,10 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.samples, "samples", 300, "cold starts")
 	f.IntVar(&o.claims, "claims", 300, "claims in each round of each number of controllers")
 	f.IntVar(&o.claimClients, "claim-clients", 24, "clients that claim, or patch, at once")
-	f.StringVar(&o.only, "only", "", `"warm", "cold" or "claims": that part alone; empty: all`)
+	f.IntVar(&o.fleetFunctions, "fleet-functions", 10_000, "functions of the fleet, one instance each")
+	f.IntVar(&o.fleetPods, "fleet-pods", 50_000, "pods of the fleet, those of functions among them")
+	f.DurationVar(&o.fleetSettle, "fleet-settle", 150*time.Second, "time before the fleet's memory is read, beyond the 2 min of a forced collection")
+	f.StringVar(&o.only, "only", "", `"warm", "cold", "claims" or "fleet": that part alone; empty: all`)
 	root.AddCommand(
 		part("backend ADDR", 1, func(ctx context.Context, a []string) error { return serveBackend(ctx, a[0]) }),
 		part("controller ADDR BACKEND", 2, func(ctx context.Context, a []string) error { return serveController(ctx, a[0], a[1]) }),

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ func sections() []section {
 			return measureCold(ctx, o.gateway, o.samples)
 		}},
 		{"claims", "P3: claims", claimsIntro, measureClaims},
+		{"fleet", "P5: a fleet", fleetIntro, measureFleet},
 	}
 }
 
@@ -88,6 +90,17 @@ and ready-at, which is why the aim is 80 % of half the rival's rate, with fewer 
 twice. Claimed pods are not replaced meanwhile, and each is also patched by its ReplicaSet's controller, which lets go of it.
 
 `
+
+// buildProgram builds a program of cmd as images have it, into dir.
+func buildProgram(ctx context.Context, dir, name string) (string, error) {
+	binary := filepath.Join(dir, name)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", binary, "./cmd/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", name, err, out)
+	}
+	return binary, nil
+}
 
 // origin says what was measured on what.
 func origin(ctx context.Context) string {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -191,11 +190,9 @@ func (f *field) last() *proc.Process { return f.procs[len(f.procs)-1] }
 
 // skipper starts extproc and the Envoy in front of it.
 func (f *field) skipper(ctx context.Context, controller string, listen, admin, ready, web string) (*contestant, error) {
-	bin := filepath.Join(f.dir, "extproc")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", bin, "./cmd/extproc")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build extproc: %w: %s", err, out)
+	bin, err := buildProgram(ctx, f.dir, "extproc")
+	if err != nil {
+		return nil, err
 	}
 	host, port, err := net.SplitHostPort(controller)
 	if err != nil {

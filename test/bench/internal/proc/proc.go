@@ -1,5 +1,5 @@
 // Package proc runs the programs that a benchmark measures and reads the
-// processor time that each has used.
+// processor time and the memory that each has used.
 package proc
 
 import (
@@ -50,6 +50,12 @@ func (p *Process) Stop() {
 	_ = p.log.Close()
 }
 
+// Kill ends the program as kill -9 does, and waits for it. Stop may follow.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // an error means that it has ended already
+	_ = p.cmd.Wait()
+}
+
 // ticksPerSecond is USER_HZ, which Linux fixes at 100 for /proc.
 const ticksPerSecond = 100
 
@@ -77,4 +83,32 @@ func parseCPU(stat string) (time.Duration, error) {
 		return 0, fmt.Errorf("read processor time: %w", err)
 	}
 	return time.Duration(user+system) * time.Second / ticksPerSecond, nil
+}
+
+// Memory is what a process has resident, in bytes: now, and at most so far.
+func Memory(pid int) (now, peak uint64, err error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read memory of %d: %w", pid, err)
+	}
+	return parseMemory(string(b))
+}
+
+func parseMemory(status string) (now, peak uint64, err error) {
+	now, err1 := kilobytes(status, "VmRSS:")
+	peak, err2 := kilobytes(status, "VmHWM:")
+	return now, peak, errors.Join(err1, err2)
+}
+
+func kilobytes(status, name string) (uint64, error) {
+	for line := range strings.Lines(status) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == name && f[2] == "kB" {
+			n, err := strconv.ParseUint(f[1], 10, 54)
+			if err != nil {
+				return 0, fmt.Errorf("read memory: %w", err)
+			}
+			return n << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("read memory: there is no %s", name)
 }

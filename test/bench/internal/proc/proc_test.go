@@ -17,3 +17,15 @@ func TestParseCPU(t *testing.T) {
 		}
 	}
 }
+
+func TestParseMemory(t *testing.T) {
+	now, peak, err := parseMemory("Name:\ta b\nVmHWM:\t    30 kB\nVmRSS:\t    20 kB\n")
+	if err != nil || now != 20<<10 || peak != 30<<10 {
+		t.Errorf("parseMemory = %d, %d, %v; want 20 and 30 kB", now, peak, err)
+	}
+	for _, bad := range []string{"", "VmRSS: 1 kB", "VmRSS: x kB\nVmHWM: 1 kB", "VmRSS: 1 MB\nVmHWM: 1 MB"} {
+		if now, peak, err := parseMemory(bad); err == nil {
+			t.Errorf("parseMemory(%q) = %d, %d, want an error", bad, now, peak)
+		}
+	}
+}
