@@ -37,7 +37,9 @@ func serve(ctx context.Context, addr string, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute, Protocols: &http.Protocols{}}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -53,7 +53,7 @@ func newCommand() *cobra.Command {
 	f := root.Flags()
 	f.StringVar(&o.out, "out", "docs/benchmarks.md", "file to write")
 	f.StringVar(&o.gateway, "gateway", "http://10.244.0.1:30080", "Envoy of the local cluster, for cold starts")
-	f.IntSliceVar(&o.connections, "connections", []int{64}, "connections of the warm load")
+	f.IntSliceVar(&o.connections, "connections", []int{8, 64, 512}, "connections of the warm load")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of the warm load and of claims, contestants in turn")
 	f.DurationVar(&o.duration, "duration", 4*time.Second, "length of one turn, whole seconds")
 	f.IntVar(&o.samples, "samples", 300, "cold starts")

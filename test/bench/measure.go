@@ -75,7 +75,8 @@ Written by ` + "`make bench`" + `; each section says from which commit, and can 
 
 const warmIntro = `One small answer through each contestant, in turn, round by round; minimum / median / maximum over the rounds. The load
 program, the backend and the contestants share the machine's cores, so compare rows, not machines. CPU is that of the
-contestant's own programs per answered request.
+contestant's own programs per answered request. The load program is wrk for HTTP/1.1 and h2load for HTTP/2 without TLS, each with
+one thread and one request in progress per connection; contestants speak HTTP/1.1 to the backend in either case.
 
 `
 

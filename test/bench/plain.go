@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 	"net/netip"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"skipper/envoy"
 	"skipper/test/bench/internal/proc"
@@ -22,8 +24,8 @@ import (
 
 // plainEnvoy starts an Envoy that knows nothing of Skipper: one listener, one
 // route, the backend.
-func (f *field) plainEnvoy(ctx context.Context, backend, listen string) (*contestant, error) {
-	b, err := plainBootstrap(backend, listen)
+func (f *field) plainEnvoy(ctx context.Context, backend, listen, admin string) (*contestant, error) {
+	b, err := plainBootstrap(backend, listen, admin)
 	if err != nil {
 		return nil, err
 	}
@@ -35,10 +37,10 @@ func (f *field) plainEnvoy(ctx context.Context, backend, listen string) (*contes
 	if err != nil {
 		return nil, err
 	}
-	return &contestant{name: "(a) the same Envoy without ext_proc", url: "http://" + listen + "/", cost: []*proc.Process{p}}, nil
+	return &contestant{name: "(a) the same Envoy without ext_proc", url: "http://" + listen + "/", cost: []*proc.Process{p}, admin: admin}, nil
 }
 
-func plainBootstrap(backend, listen string) (*bootstrapv3.Bootstrap, error) {
+func plainBootstrap(backend, listen, admin string) (*bootstrapv3.Bootstrap, error) {
 	router, err := anypb.New(&routerv3.Router{})
 	if err != nil {
 		return nil, err
@@ -47,7 +49,7 @@ func plainBootstrap(backend, listen string) (*bootstrapv3.Bootstrap, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{
+	return &bootstrapv3.Bootstrap{Admin: &bootstrapv3.Admin{Address: socket(admin)}, StaticResources: &bootstrapv3.Bootstrap_StaticResources{
 		Listeners: []*listenerv3.Listener{{
 			Name: "plain", Address: socket(listen),
 			FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
@@ -55,7 +57,7 @@ func plainBootstrap(backend, listen string) (*bootstrapv3.Bootstrap, error) {
 			}}}},
 		}},
 		Clusters: []*clusterv3.Cluster{{
-			Name: "backend", ConnectTimeout: durationpb.New(1e9),
+			Name: "backend", ConnectTimeout: durationpb.New(1e9), CircuitBreakers: noLimits(),
 			LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "backend", Endpoints: []*endpointv3.LocalityLbEndpoints{{
 				LbEndpoints: []*endpointv3.LbEndpoint{{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: socket(backend)}}}},
 			}}},
@@ -63,9 +65,19 @@ func plainBootstrap(backend, listen string) (*bootstrapv3.Bootstrap, error) {
 	}}, nil
 }
 
+// noLimits takes the circuit breakers away, which stop at 1,024 requests, as
+// Skipper's clusters do.
+func noLimits() *clusterv3.CircuitBreakers {
+	n := wrapperspb.UInt32(math.MaxUint32)
+	return &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+		MaxConnections: n, MaxPendingRequests: n, MaxRequests: n, MaxRetries: n,
+	}}}
+}
+
 func plainManager(router *anypb.Any) proto.Message {
 	return &hcmv3.HttpConnectionManager{
-		StatPrefix: "plain",
+		StatPrefix: "plain", StreamIdleTimeout: durationpb.New(0),
+		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{{
 			Name: "all", Domains: []string{"*"},
 			Routes: []*routev3.Route{{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"skipper/envoy"
+	"skipper/test/bench/internal/h2load"
 	"skipper/test/bench/internal/proc"
 	"skipper/test/bench/internal/report"
 	"skipper/test/bench/internal/wrk"
@@ -24,6 +25,8 @@ type contestant struct {
 	name string
 	url  string
 	cost []*proc.Process
+	// admin is Envoy's, and web extproc's, both ip:port; empty for who has none.
+	admin, web string
 
 	perSecond, cpuMicros []float64
 	each                 map[string][]float64 // per program, in microseconds per request
@@ -31,13 +34,21 @@ type contestant struct {
 	failed               int
 }
 
+// load is a load program, over a version of HTTP.
+type load struct {
+	protocol string
+	run      func(ctx context.Context, url, header string, connections int, d time.Duration) (wrk.Result, error)
+}
+
+func programs() []load { return []load{{"HTTP/1.1", wrk.Run}, {"HTTP/2", h2load.Run}} }
+
 // turn loads the contestant once and notes what it saw.
-func (c *contestant) turn(ctx context.Context, connections int, d time.Duration) error {
+func (c *contestant) turn(ctx context.Context, l load, connections int, d time.Duration) error {
 	before, err := cpuOf(c.cost)
 	if err != nil {
 		return err
 	}
-	r, err := wrk.Run(ctx, c.url, benchHeader(), connections, d)
+	r, err := l.run(ctx, c.url, benchHeader(), connections, d)
 	if err != nil {
 		return err
 	}
@@ -77,8 +88,8 @@ type field struct {
 	procs []*proc.Process
 }
 
-// measureWarm loads all contestants in turn, round by round, for each number
-// of connections, and returns the tables.
+// measureWarm loads all contestants for each version of HTTP and number of
+// connections, and returns the tables.
 func measureWarm(ctx context.Context, o options) (string, error) {
 	dir, err := os.MkdirTemp("", "skipper-bench-")
 	if err != nil {
@@ -91,24 +102,30 @@ func measureWarm(ctx context.Context, o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, n := range o.connections {
-		reset(contestants)
-		for range o.rounds {
-			for _, c := range contestants {
-				if err := c.turn(ctx, n, o.duration); err != nil {
-					return "", fmt.Errorf("load %s over %d connections: %w", c.name, n, err)
-				}
+	for _, l := range programs() {
+		for _, n := range o.connections {
+			if err := turns(ctx, contestants, l, n, o); err != nil {
+				return "", err
 			}
+			out += fmt.Sprintf("%d connections, %s:\n\n%s\n", n, l.protocol, warmTable(contestants))
 		}
-		out += fmt.Sprintf("%d connections, HTTP/1.1:\n\n%s\n", n, warmTable(contestants))
 	}
 	return out, os.RemoveAll(dir)
 }
 
-func reset(cs []*contestant) {
+// turns forgets what was seen and loads the contestants in turn, round by round.
+func turns(ctx context.Context, cs []*contestant, l load, connections int, o options) error {
 	for i, c := range cs {
-		*cs[i] = contestant{name: c.name, url: c.url, cost: c.cost, each: map[string][]float64{}}
+		*cs[i] = contestant{name: c.name, url: c.url, cost: c.cost, admin: c.admin, web: c.web, each: map[string][]float64{}}
 	}
+	for range o.rounds {
+		for _, c := range cs {
+			if err := c.turn(ctx, l, connections, o.duration); err != nil {
+				return fmt.Errorf("load %s over %d connections, %s: %w", c.name, connections, l.protocol, err)
+			}
+		}
+	}
+	return nil
 }
 
 func warmTable(cs []*contestant) string {
@@ -126,40 +143,57 @@ func warmTable(cs []*contestant) string {
 
 // start brings up the backend, the stub controller and every contestant.
 func (f *field) start(ctx context.Context) ([]*contestant, error) {
-	addr, err := freeAddrs(9)
+	addr, err := freeAddrs(4)
 	if err != nil {
 		return nil, err
 	}
 	backend, controller := addr[0], addr[1]
+	cs, err := f.envoys(ctx, backend, controller)
+	if err != nil {
+		return nil, err
+	}
+	plain, err := f.rival(ctx, "router", addr[2], controller)
+	if err != nil {
+		return nil, err
+	}
+	tuned, err := f.rival(ctx, "router-tuned", addr[3], controller)
+	if err != nil {
+		return nil, err
+	}
+	return append(cs, plain, tuned), f.wait(ctx, plain, tuned)
+}
+
+// envoys brings up the backend, the stub controller and the two contestants that
+// are Envoys.
+func (f *field) envoys(ctx context.Context, backend, controller string) ([]*contestant, error) {
+	addr, err := freeAddrs(6)
+	if err != nil {
+		return nil, err
+	}
 	if err := f.self(ctx, "backend", "backend", backend); err != nil {
 		return nil, err
 	}
 	if err := f.self(ctx, "stub", "controller", controller, backend); err != nil {
 		return nil, err
 	}
-	skipper, err := f.skipper(ctx, controller, addr[2], addr[3], addr[4], addr[8])
+	skipper, err := f.skipper(ctx, controller, addr[0], addr[1], addr[2], addr[3])
 	if err != nil {
 		return nil, err
 	}
-	alone, err := f.plainEnvoy(ctx, backend, addr[5])
+	alone, err := f.plainEnvoy(ctx, backend, addr[4], addr[5])
 	if err != nil {
 		return nil, err
 	}
-	plain, err := f.rival(ctx, "router", addr[6], controller)
-	if err != nil {
-		return nil, err
-	}
-	tuned, err := f.rival(ctx, "router-tuned", addr[7], controller)
-	if err != nil {
-		return nil, err
-	}
-	cs := []*contestant{skipper, alone, plain, tuned}
+	return []*contestant{skipper, alone}, f.wait(ctx, skipper, alone)
+}
+
+func (f *field) wait(ctx context.Context, cs ...*contestant) error {
 	for _, c := range cs {
 		if err := waitOK(ctx, c.url); err != nil {
-			return nil, fmt.Errorf("wait for %s (logs in %s): %w", c.name, f.dir, err)
+			return fmt.Errorf("wait for %s (logs in %s): %w", c.name, f.dir, err)
 		}
 	}
-	return cs, nil
+	return nil
 }
 
 func (f *field) stop() {
@@ -225,7 +259,9 @@ func (f *field) skipper(ctx context.Context, controller string, listen, admin, r
 	if err != nil {
 		return nil, err
 	}
-	return &contestant{name: "Skipper: Envoy + extproc", url: "http://" + listen + "/", cost: []*proc.Process{p, extproc}}, nil
+	return &contestant{
+		name: "Skipper: Envoy + extproc", url: "http://" + listen + "/", cost: []*proc.Process{p, extproc}, admin: admin, web: web,
+	}, nil
 }
 
 func (f *field) rival(ctx context.Context, verb, listen, controller string) (*contestant, error) {
