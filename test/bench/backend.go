@@ -15,11 +15,14 @@ import (
 )
 
 // serveBackend answers every request with one small text, as the pod behind
-// every contestant.
+// every contestant, but for those that are to be held.
 func serveBackend(ctx context.Context, addr string) error {
-	return serve(ctx, addr, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "hello\n") // a client that left does not matter here
-	}))
+	})
+	newHeldBackend().register(mux)
+	return serve(ctx, addr, mux)
 }
 
 // serveRival routes to the instances that the controller names.

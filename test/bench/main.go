@@ -42,6 +42,9 @@ type options struct {
 
 	fleetFunctions, fleetPods int
 	fleetSettle               time.Duration
+
+	held    int
+	heldFor time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -62,7 +65,9 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.fleetFunctions, "fleet-functions", 10_000, "functions of the fleet, one instance each")
 	f.IntVar(&o.fleetPods, "fleet-pods", 50_000, "pods of the fleet, those of functions among them")
 	f.DurationVar(&o.fleetSettle, "fleet-settle", 150*time.Second, "time before the fleet's memory is read, beyond the 2 min of a forced collection")
-	f.StringVar(&o.only, "only", "", `"warm", "cold", "claims" or "fleet": that part alone; empty: all`)
+	f.IntVar(&o.held, "held", 5_000, "requests that are held open at once")
+	f.DurationVar(&o.heldFor, "held-for", time.Minute, "time for which all of them are held")
+	f.StringVar(&o.only, "only", "", `"warm", "cold", "claims", "fleet" or "held": that part alone; empty: all`)
 	root.AddCommand(
 		part("backend ADDR", 1, func(ctx context.Context, a []string) error { return serveBackend(ctx, a[0]) }),
 		part("controller ADDR BACKEND", 2, func(ctx context.Context, a []string) error { return serveController(ctx, a[0], a[1]) }),

@@ -29,6 +29,7 @@ func sections() []section {
 		}},
 		{"claims", "P3: claims", claimsIntro, measureClaims},
 		{"fleet", "P5: a fleet", fleetIntro, measureFleet},
+		{"held", "P6: requests held open", heldIntro, measureHeld},
 	}
 }
 
