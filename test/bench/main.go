@@ -45,6 +45,9 @@ type options struct {
 
 	held    int
 	heldFor time.Duration
+
+	updateEndpoints []int
+	updates         int
 }
 
 func newCommand() *cobra.Command {
@@ -67,10 +70,16 @@ func newCommand() *cobra.Command {
 	f.DurationVar(&o.fleetSettle, "fleet-settle", 150*time.Second, "time before the fleet's memory is read, beyond the 2 min of a forced collection")
 	f.IntVar(&o.held, "held", 5_000, "requests that are held open at once")
 	f.DurationVar(&o.heldFor, "held-for", time.Minute, "time for which all of them are held")
-	f.StringVar(&o.only, "only", "", `"warm", "cold", "claims", "fleet" or "held": that part alone; empty: all`)
+	f.IntSliceVar(&o.updateEndpoints, "update-endpoints", []int{1_000, 10_000, 50_000}, "endpoints beside which updates are measured")
+	f.IntVar(&o.updates, "updates", 300, "endpoints that come and go again, one by one, or as many as do within 30 s")
+	f.StringVar(&o.only, "only", "", `"warm", "cold", "claims", "updates", "fleet" or "held": that part alone; empty: all`)
 	root.AddCommand(
 		part("backend ADDR", 1, func(ctx context.Context, a []string) error { return serveBackend(ctx, a[0]) }),
 		part("controller ADDR BACKEND", 2, func(ctx context.Context, a []string) error { return serveController(ctx, a[0], a[1]) }),
+		part("updates-controller ADDR WEB ENDPOINTS SHARDS", 4, func(ctx context.Context, a []string) error {
+			return serveUpdates(ctx, a[0], a[1], a[2], a[3])
+		}),
+		part("updates-envoys ADDR N", 2, func(ctx context.Context, a []string) error { return playEnvoys(ctx, a[0], a[1]) }),
 		part("router ADDR CONTROLLER", 2, func(ctx context.Context, a []string) error {
 			return serveRival(ctx, a[0], a[1], rival.DefaultTransport())
 		}),

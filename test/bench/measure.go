@@ -28,6 +28,7 @@ func sections() []section {
 			return measureCold(ctx, o.gateway, o.samples)
 		}},
 		{"claims", "P3: claims", claimsIntro, measureClaims},
+		{"updates", "P4: endpoint updates", updatesIntro, measureUpdates},
 		{"fleet", "P5: a fleet", fleetIntro, measureFleet},
 		{"held", "P6: requests held open", heldIntro, measureHeld},
 	}
