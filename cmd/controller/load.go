@@ -21,7 +21,7 @@ func (p *process) buildLoads() {
 	p.addresses = inflight.NewAddresses(xds.DefaultShards)
 	p.loads = inflight.New(inflight.Config{
 		Pods: p.view, Addresses: p.addresses, Heartbeats: p.beats,
-		Expiry: p.DrainTimeout, Protected: p.policy.Protected, Registerer: p.registry, Log: p.logger,
+		Expiry: p.DrainTimeout, Protected: p.protected, Registerer: p.registry, Log: p.logger,
 	})
 	p.lrs = loads.New(loads.Options{Sink: p.loads, Shards: xds.DefaultShards, Logger: p.logger, Registerer: p.registry})
 }

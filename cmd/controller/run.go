@@ -17,6 +17,7 @@ import (
 	"skipper/controller/claim"
 	"skipper/controller/events"
 	"skipper/controller/forward"
+	"skipper/controller/hearing"
 	"skipper/controller/heartbeat"
 	"skipper/controller/inflight"
 	"skipper/controller/lease"
@@ -49,7 +50,8 @@ type process struct {
 	settings
 	logger   *zap.Logger
 	registry *prometheus.Registry
-	policy   scale.Policy
+	policy   scale.Policy // its StartedAt is that of the process
+	hearing  *hearing.Hearing
 	identity *identity.Identity // nil without TLS
 	tracing  *tracing.Exporter  // nil where nothing is traced
 
@@ -133,6 +135,7 @@ func run(ctx context.Context, s settings, c clients, l listeners, logger *zap.Lo
 func (p *process) buildState() {
 	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.policy = p.scalePolicy()
+	p.hearing = hearing.New(p.HeartbeatTimeout / 2)
 	p.view = pool.NewView()
 	p.functions = pool.NewParser(pool.DefaultParserSize)
 	p.beats = heartbeat.NewStore(p.HeartbeatTimeout, heartbeat.DefaultLimits())
@@ -230,7 +233,7 @@ func (p *process) serve(ctx context.Context, l listeners) error {
 	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	for name, part := range map[string]func(context.Context) error{
-		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "suspects": p.suspects.Run,
+		"watch": p.watch.Run, "claimer": p.claimer.Run, "loads": p.shareLoads, "progress": p.followProgress, "usage": p.usage.Run, "hearing": p.hearing.Run, "suspects": p.suspects.Run,
 		"recorder": p.recorder.Run, "misfits": p.misfits.Run, "acquirer and retirer": p.acquireAndRetire,
 	} {
 		g.Go(func() error { return wrap(name, part(background)) })

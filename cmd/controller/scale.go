@@ -16,6 +16,14 @@ func (p *process) scalePolicy() scale.Policy {
 	}
 }
 
+// protected tells whether now is so soon after this controller has begun to hear
+// what routers say that there may be requests in progress of which it knows nothing.
+func (p *process) protected(now time.Time) bool {
+	policy := p.policy
+	policy.StartedAt = p.hearing.Since(now)
+	return policy.Protected(now)
+}
+
 // buildUsage makes what reads CPU and memory.
 func (p *process) buildUsage(c clients, namespaces []string) {
 	p.usage = usage.New(usage.Config{
@@ -28,7 +36,7 @@ func (p *process) buildSupervisors() {
 		Policy: p.policy, Interval: p.ScaleInterval, AssignTimeout: p.FunctionAssignTimeout, Grace: p.callGrace(),
 		Replacements: p.MaxConcurrentStaleReplacement,
 	}, supervise.Deps{
-		Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
+		Hears: p.hearing.Since, Pods: p.view, Heartbeats: p.loads, Acquirer: p.acquirer, Retirer: p.retirer, Responsible: p.responsible,
 		Usage: p.usage, Event: p.events.Add, Logger: p.logger.Named("supervise"), Registerer: p.registry,
 	})
 }

@@ -26,6 +26,7 @@ func (p *process) publish(ctx, background context.Context) error {
 		if ctx.Err() != nil {
 			return
 		}
+		p.hearing.Begin(time.Now())
 		p.setServing(true) //nolint:contextcheck // connections to peers end with the peers
 		p.lrs.Open()
 		server.SetServing(p.health, true)

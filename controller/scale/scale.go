@@ -5,7 +5,7 @@
 // uses, otherwise the maximum over its metrics (measure.go), at least 1. The
 // bounds: [min_instances, max_instances]. The stabilisation: a downscale goes
 // no further than the highest recommendation of the window, and a controller
-// that has just started does not downscale at all, because it has not heard of
+// that has just begun to hear does not downscale at all, because it has not heard of
 // everything yet. docs/scaling.md has the rules with worked examples, which the
 // tests run.
 package scale
@@ -27,10 +27,13 @@ type Policy struct {
 	// InitialReadiness is for how long after it became ready an instance's CPU
 	// is ignored (--hpa-initial-readiness-delay); 0: not at all.
 	InitialReadiness time.Duration
-	StartedAt        time.Time // of this controller
+	// StartedAt is since when this controller hears what routers say (package
+	// hearing), which may be later than its process began.
+	StartedAt time.Time
 }
 
-// Protection is for how long after its start a controller does not downscale.
+// Protection is for how long a controller does not downscale after it has begun to
+// hear.
 func (p Policy) Protection() time.Duration { return max(p.Stabilization, p.HeartbeatTimeout) }
 
 // Protected tells whether now lies in the protection period.
@@ -195,7 +198,7 @@ func protect(p Policy, in Input, d Decision, now time.Time) Decision {
 	if d.Desired >= in.Current || !p.Protected(now) {
 		return d
 	}
-	d.Why = fmt.Sprintf("%s; wants %d, held at %d: controller runs for %s of %s", d.Why, d.Desired, in.Current,
+	d.Why = fmt.Sprintf("%s; wants %d, held at %d: controller hears what routers say for %s of %s", d.Why, d.Desired, in.Current,
 		now.Sub(p.StartedAt).Round(time.Second), p.Protection())
 	d.Desired = in.Current
 	return d

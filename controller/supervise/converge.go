@@ -116,7 +116,7 @@ type decided struct {
 }
 
 func (s *Supervisors) decide(r *round) scale.Decision {
-	policy, trace := s.opts.Policy, r.sup.trace
+	policy, trace := s.policy(r.now), r.sup.trace
 	trace.Assigned = later(r.requested, lastAssigned(r.active, r.now))
 	d := scale.Decide(policy, scale.Input{
 		Scale: r.function.GetScale(), Current: len(r.active), InFlight: r.activity.InFlight,
@@ -182,7 +182,7 @@ func (s *Supervisors) samples(r *round) []scale.Sample {
 // what refuses and what stays silent.
 func (s *Supervisors) endStuck(r *round) {
 	gone, spared := map[string]bool{}, s.spared(r)
-	for _, p := range stuck(r.active, 2*s.opts.AssignTimeout, s.opts.Policy.StartedAt, r.now) {
+	for _, p := range stuck(r.active, 2*s.opts.AssignTimeout, s.policy(r.now).StartedAt, r.now) {
 		if spared[p.UID] {
 			continue
 		}
@@ -263,7 +263,7 @@ func (s *Supervisors) convergeOneshot(r *round) {
 		return
 	}
 	s.endStuck(r)
-	policy := s.opts.Policy
+	policy := s.policy(r.now)
 	for _, p := range orphans(r.instances, r.sup.busy, policy.HeartbeatTimeout, policy.StartedAt, r.now) {
 		s.metrics.orphans.Inc()
 		s.podEvent(p, skipperpb.EventType_EVENT_TYPE_HEARTBEAT_TIMEOUT, skipperpb.EventSeverity_EVENT_SEVERITY_WARN,

@@ -76,7 +76,8 @@ func (s *Supervisors) replaceStale(ctx context.Context, r *round, d scale.Decisi
 // it was assigned lately is not given new pods, or each rollout would make it
 // live on.
 func (s *Supervisors) used(r *round) bool {
-	return r.now.Sub(later(r.activity.Last, r.requested)) <= s.opts.Policy.HeartbeatTimeout || s.opts.Policy.Protected(r.now)
+	p := s.policy(r.now)
+	return r.now.Sub(later(r.activity.Last, r.requested)) <= p.HeartbeatTimeout || p.Protected(r.now)
 }
 
 // placeOrWait tells whether there is a place for a replacement; where there is

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
 
+	"skipper/controller/hearing"
 	"skipper/controller/heartbeat"
 	"skipper/controller/pool"
 	"skipper/controller/scale"
@@ -85,7 +86,14 @@ func newWorld(t *testing.T) *world {
 // setup runs the supervisors from now on, which is when the controller started.
 func setup(t *testing.T, before ...pool.Pod) *world {
 	t.Helper()
+	return setupHearing(t, nil, before...)
+}
+
+// setupHearing is setup of a controller that hears since when hears says.
+func setupHearing(t *testing.T, hears func(time.Time) time.Time, before ...pool.Pod) *world {
+	t.Helper()
 	w := newWorld(t)
+	w.Hears = hears
 	for _, p := range before {
 		w.view.Apply(p)
 	}
@@ -362,6 +370,28 @@ func TestAdoptsWhatItFindsAndProtectsIt(t *testing.T) {
 		w.beatFor(4*interval, f, 1, nil)
 		w.expect(g) // nobody ever spoke of it
 		w.expect(f, "f-2")
+	})
+}
+
+// A controller whose start takes longer than the protection hears nothing
+// meanwhile; what it has found is in use all the same.
+func TestNothingEndsBeforeItIsHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, once := function("t", 0, 5, 0), function("u", 0, 5, 0)
+		once.Oneshot = true
+		old := time.Now().Add(-time.Hour)
+		h := hearing.New(timeout / 2)
+		w := setupHearing(t, h.Since, ready(f, "f-1", old), ready(f, "f-2", old), ready(once, "once", old), assigned(f, "f-3", old))
+		advance(5 * timeout) // an API server that is slow to list
+		w.expect(f, "f-1", "f-2", "f-3")
+		w.expect(once, "once")
+		h.Begin(time.Now())
+		advance(timeout - interval)
+		w.expect(f, "f-1", "f-2") // the third is stuck
+		w.expect(once, "once")
+		w.beatFor(4*interval, f, 1, nil)
+		w.expect(f, "f-2")
+		w.expect(once)
 	})
 }
 

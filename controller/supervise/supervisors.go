@@ -126,6 +126,9 @@ type Deps struct {
 	Retirer    retirer
 	// Responsible tells whether this replica scales the function.
 	Responsible func(fn.Key) bool
+	// Hears is since when this replica has heard what routers say, without a break.
+	// Optional: nil is Policy.StartedAt.
+	Hears func(now time.Time) time.Time
 	// Usage is what CPU and memory are scaled on. Optional: nil knows nothing.
 	Usage meter
 	// Event is told what an operator may want to read later. Optional. It is
@@ -182,6 +185,15 @@ func New(o Options, d Deps) *Supervisors {
 	s := &Supervisors{Deps: d, opts: o.withDefaults(), supervisors: map[fn.Key]*supervisor{}, waits: map[fn.Key]bool{}}
 	s.metrics = newMetrics(d.Registerer, s.count)
 	return s
+}
+
+// policy is what functions are scaled by at now.
+func (s *Supervisors) policy(now time.Time) scale.Policy {
+	p := s.opts.Policy
+	if s.Hears != nil {
+		p.StartedAt = s.Hears(now)
+	}
+	return p
 }
 
 // Run converges until ctx ends, then waits for the assignments under way, for
