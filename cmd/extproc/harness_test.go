@@ -215,6 +215,12 @@ func see[T any](p *plane, f func() T) T {
 	return f()
 }
 
+// saidGoodbye tells whether there was one. A heartbeat that was under way then may
+// come after it.
+func (p *plane) saidGoodbye() bool {
+	return see(p, func() bool { return slices.ContainsFunc(p.beats, (*skipperpb.HeartbeatRequest).GetGoodbye) })
+}
+
 // inFlight is what the last heartbeat said, -1 before the first one.
 func (p *plane) inFlight() int {
 	return see(p, func() int {

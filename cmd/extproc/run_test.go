@@ -89,7 +89,7 @@ func TestSidecarTellsTheControllerWhatItDoes(t *testing.T) {
 	envoytest.Eventually(t, "nothing is in progress", func() bool { return p.inFlight() == 0 })
 	envoytest.Eventually(t, "the oneshot is released", func() bool { return see(p, func() int { return len(p.released) }) == 1 })
 	s.end(t)
-	if !see(p, func() bool { return p.beats[len(p.beats)-1].GetGoodbye() }) {
+	if !p.saidGoodbye() {
 		t.Error("no goodbye")
 	}
 }

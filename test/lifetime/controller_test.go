@@ -54,6 +54,7 @@ type controller struct {
 	uids      map[string]map[string]bool       // of pods handed out, by tenant
 	released  map[string]int                   // by UID
 	beats     map[string]map[string]beat       // by router and resource name
+	departed  map[string]bool                  // routers that have said goodbye
 	version   uint64
 }
 
@@ -67,7 +68,7 @@ func startController(t testing.TB, p *pods) *controller {
 	t.Helper()
 	c := &controller{
 		pods: p, made: map[string]int{}, instances: map[string][]*skipperpb.Instance{},
-		uids: map[string]map[string]bool{}, released: map[string]int{}, beats: map[string]map[string]beat{},
+		uids: map[string]map[string]bool{}, released: map[string]int{}, beats: map[string]map[string]beat{}, departed: map[string]bool{},
 	}
 	c.xds = server.New(server.Options{Shards: shards, Source: c})
 	c.xds.Apply(server.Change{Upsert: p.endpoints()})
@@ -183,9 +184,12 @@ func (c *controller) Heartbeat(_ context.Context, r *skipperpb.HeartbeatRequest)
 	for _, b := range r.GetHeartbeats() {
 		said[xds.InstancesName(fn.KeyOf(b.GetFunction()))] = beat{b.GetInFlightRequests(), b.GetFunction().GetTenant()}
 	}
-	c.beats[r.GetRouterId()] = said
 	if r.GetGoodbye() {
+		c.departed[r.GetRouterId()] = true
 		delete(c.beats, r.GetRouterId())
+	}
+	if !c.departed[r.GetRouterId()] { // one that was under way when it said goodbye comes too late
+		c.beats[r.GetRouterId()] = said
 	}
 	return &skipperpb.HeartbeatResponse{}, nil
 }
