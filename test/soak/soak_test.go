@@ -53,6 +53,7 @@ func TestIsolation(t *testing.T) {
 		names = append(names, Image(name))
 	}
 	w := newWorld(t, usual(t, pools))
+	before := w.holdings(t.Context())
 	ctx, cancel := context.WithTimeout(t.Context(), *length)
 	defer cancel()
 	var running sync.WaitGroup
@@ -66,6 +67,7 @@ func TestIsolation(t *testing.T) {
 	running.Go(func() { w.watchParts(ctx) })
 	w.storm(ctx, weather().Plan())
 	running.Wait()
+	w.wantHoldings(before)
 	w.report()
 	if all, _ := w.ledger.Requests(); all < *least {
 		t.Errorf("%d requests are too few, want %d", all, *least)

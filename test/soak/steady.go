@@ -2,7 +2,8 @@ package soak
 
 import (
 	"fmt"
-	"math"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -13,8 +14,9 @@ type Sample struct {
 	Start float64
 	// Goroutines, open files and resident bytes.
 	Goroutines, Files, Resident float64
-	// Work is the requests in hand, each of which takes a few goroutines.
-	Work float64
+	// Work is the requests in hand by kind, each of which takes a few goroutines: one
+	// that is served takes fewer than one that waits. All samples have the same kinds.
+	Work []float64
 }
 
 // Steady says what counts as flat.
@@ -66,6 +68,27 @@ func (s Steady) Judge(samples []Sample) []Finding {
 	return out
 }
 
+// More says which parts have requests in hand, hold more than before, or are not
+// there, in the order of their names. Memory does not count: it is given back
+// when the collector sees fit.
+func (s Steady) More(before, now map[string]Sample) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		b, n := before[name], now[name]
+		switch {
+		case n.Start == 0:
+			out = append(out, name+" does not answer")
+		case slices.ContainsFunc(n.Work, func(w float64) bool { return w > 0 }):
+			out = append(out, fmt.Sprintf("%s has requests in hand: %v", name, n.Work))
+		case n.Goroutines > b.Goroutines+max(s.Goroutines.Amount, s.Goroutines.Share*b.Goroutines):
+			out = append(out, fmt.Sprintf("%s has %.0f goroutines, %.0f before", name, n.Goroutines, b.Goroutines))
+		case n.Files > b.Files+max(s.Files.Amount, s.Files.Share*b.Files):
+			out = append(out, fmt.Sprintf("%s has %.0f open files, %.0f before", name, n.Files, b.Files))
+		}
+	}
+	return out
+}
+
 // judgeOne is about one process.
 func (s Steady) judgeOne(samples []Sample) []Finding {
 	begin := samples[0].At + s.WarmUp
@@ -94,28 +117,66 @@ func (s Steady) judgeOne(samples []Sample) []Finding {
 }
 
 // trend is the line of least squares through the samples, at its ends, for the
-// mean of the work: y = a + b*t + c*work. Where work does not vary, or only as time
-// does, so that nobody can tell them apart, it is y = a + b*t.
+// mean of the work: y = a + b*t + c1*work1 + c2*work2 and so on. Work that does not
+// vary, or only as time or other work does, so that nobody can tell them apart, does
+// not count.
 func trend(samples []Sample, of func(Sample) float64) (from, to float64) {
-	n := float64(len(samples))
-	var meanX, meanY, meanW float64
-	for _, s := range samples {
-		meanX += s.At.Seconds() / n
-		meanY += of(s) / n
-		meanW += s.Work / n
-	}
-	var xx, xy, xw, ww, wy float64
-	for _, s := range samples {
-		dx, dy, dw := s.At.Seconds()-meanX, of(s)-meanY, s.Work-meanW
-		xx, xy, xw, ww, wy = xx+dx*dx, xy+dx*dy, xw+dx*dw, ww+dw*dw, wy+dw*dy
+	y := column(samples, of)
+	t := centred(column(samples, func(s Sample) float64 { return s.At.Seconds() }))
+	known, works := [][]float64{t}, [][]float64(nil) // each is orthogonal to those before it
+	for k := range samples[0].Work {
+		w := centred(column(samples, func(s Sample) float64 { return s.Work[k] }))
+		if own := without(w, known); dot(own, own) > 1e-6*dot(w, w) {
+			known, works = append(known, own), append(works, without(w, works))
+		}
 	}
 	slope := 0.0
-	switch det := xx*ww - xw*xw; {
-	case det > 1e-6*xx*ww:
-		slope = (xy*ww - wy*xw) / det
-	case xx > 0:
-		slope = xy / xx
+	if own := without(t, works); dot(own, own) > 0 {
+		slope = dot(own, y) / dot(own, own)
 	}
-	at := func(s Sample) float64 { return math.Max(0, meanY+slope*(s.At.Seconds()-meanX)) }
-	return at(samples[0]), at(samples[len(samples)-1])
+	at := func(i int) float64 { return max(0, mean(y)+slope*t[i]) }
+	return at(0), at(len(t) - 1)
+}
+
+func column(samples []Sample, of func(Sample) float64) []float64 {
+	out := make([]float64, len(samples))
+	for i, s := range samples {
+		out[i] = of(s)
+	}
+	return out
+}
+
+func mean(v []float64) (m float64) {
+	for _, x := range v {
+		m += x / float64(len(v))
+	}
+	return m
+}
+
+func centred(v []float64) []float64 {
+	m, out := mean(v), slices.Clone(v)
+	for i := range out {
+		out[i] -= m
+	}
+	return out
+}
+
+func dot(a, b []float64) (sum float64) {
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	return sum
+}
+
+// without is what is left of v when its parts along others, which are orthogonal
+// to each other and not 0, are taken off.
+func without(v []float64, others [][]float64) []float64 {
+	out := slices.Clone(v)
+	for _, o := range others {
+		share := dot(v, o) / dot(o, o)
+		for i := range out {
+			out[i] -= share * o[i]
+		}
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 package soak
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -82,21 +83,28 @@ func TestSteadyJudge(t *testing.T) {
 // Goroutines that come and go with the work are no leak; those that stay are,
 // whatever the work does.
 func TestWorkIsNoGrowth(t *testing.T) {
+	even := func(int) float64 { return 40 }
+	late := func(i int) float64 { return float64(100 * (i / 10)) }
+	ends := func(i int) float64 { return float64(100 * (2 - i/10)) }
 	for _, row := range []struct {
 		name       string
-		work       func(i int) float64
-		leak, want float64 // goroutines per minute
+		work       func(i int) float64 // three goroutines each
+		slow       func(i int) float64 // nine goroutines each
+		leak, want float64             // goroutines per minute
 	}{
-		{"steady work", func(int) float64 { return 40 }, 7, 7},
-		{"work that comes late", func(i int) float64 { return float64(100 * (i / 10)) }, 0, 0},
-		{"work that comes late, and a leak", func(i int) float64 { return float64(100 * (i / 10)) }, 7, 7},
-		{"work that ends, and a leak", func(i int) float64 { return float64(100 * (2 - i/10)) }, 7, 7},
-		{"work that nobody can tell from time", func(i int) float64 { return float64(i) }, 0, 3},
+		{"steady work", even, even, 7, 7},
+		{"work that comes late", late, even, 0, 0},
+		{"work that comes late, and a leak", late, even, 7, 7},
+		{"work that ends, and a leak", ends, even, 7, 7},
+		{"work that nobody can tell from time", func(i int) float64 { return float64(i) }, even, 0, 3},
+		{"work that turns into other work", ends, late, 0, 0},
+		{"both kinds come and go", ends, func(i int) float64 { return float64(i % 3) }, 0, 0},
+		{"both kinds come and go, and a leak", ends, func(i int) float64 { return float64(i % 3) }, 7, 7},
 	} {
 		var all []Sample
 		for i := range 20 {
-			w := row.work(i)
-			all = append(all, Sample{At: time.Duration(i) * time.Minute, Work: w, Goroutines: 50 + 3*w + row.leak*float64(i)})
+			w, s := row.work(i), row.slow(i)
+			all = append(all, Sample{At: time.Duration(i) * time.Minute, Work: []float64{w, s}, Goroutines: 50 + 3*w + 9*s + row.leak*float64(i)})
 		}
 		from, to := trend(all, func(s Sample) float64 { return s.Goroutines })
 		if got := (to - from) / 19; got < row.want-.01 || got > row.want+.01 {
@@ -109,5 +117,29 @@ func TestLineThroughSamples(t *testing.T) {
 	from, to := trend(samples(0, 1, [3]float64{1}, [3]float64{3}, [3]float64{5}), func(s Sample) float64 { return s.Goroutines })
 	if from < .999 || from > 1.001 || to < 4.999 || to > 5.001 {
 		t.Errorf("line from %v to %v, want 1 to 5", from, to)
+	}
+}
+
+func TestMoreThanBefore(t *testing.T) {
+	rule := Steady{Goroutines: Growth{Amount: 50}, Files: Growth{Amount: 10}}
+	at := func(goroutines, files float64, work ...float64) map[string]Sample {
+		return map[string]Sample{"a": {Start: 1, Goroutines: goroutines, Files: files, Resident: 1e9, Work: work}}
+	}
+	for _, row := range []struct {
+		name string
+		now  map[string]Sample
+		want string
+	}{
+		{"the same", at(100, 20, 0, 0), ""},
+		{"less", at(10, 2), ""},
+		{"a little more", at(150, 30), ""},
+		{"gone", nil, "a does not answer"},
+		{"busy", at(100, 20, 0, 3), "a has requests in hand: [0 3]"},
+		{"goroutines", at(151, 20), "a has 151 goroutines, 100 before"},
+		{"files", at(100, 31), "a has 31 open files, 20 before"},
+	} {
+		if got := strings.Join(rule.More(at(100, 20), row.now), "; "); got != row.want {
+			t.Errorf("%s: %q, want %q", row.name, got, row.want)
+		}
 	}
 }

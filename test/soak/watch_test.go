@@ -35,6 +35,15 @@ const sampleEvery = 5 * time.Second
 // ends, and then fails the test where one of them grew. What does not answer is
 // left out: it is being restarted, frozen or cut off.
 func (w *world) watchParts(ctx context.Context) {
+	var watching sync.WaitGroup
+	for name, web := range w.webs() {
+		watching.Go(func() { w.watchPart(ctx, name, web) })
+	}
+	watching.Wait()
+}
+
+// webs are the addresses of the parts' metrics, by name.
+func (w *world) webs() map[string]string {
 	parts := map[string]string{}
 	for _, r := range w.controllers {
 		parts[r.Name] = fmt.Sprintf("http://%s:%d", r.ip, controllerWeb)
@@ -42,11 +51,42 @@ func (w *world) watchParts(ctx context.Context) {
 	for _, g := range w.gateways {
 		parts[g.extproc.Name] = g.extprocWeb
 	}
-	var watching sync.WaitGroup
-	for name, web := range parts {
-		watching.Go(func() { w.watchPart(ctx, name, web) })
+	return parts
+}
+
+// holdings is what each part that answers holds, by name.
+func (w *world) holdings(ctx context.Context) map[string]Sample {
+	out := map[string]Sample{}
+	for name, web := range w.webs() {
+		if s, err := sample(ctx, web+"/metrics"); err == nil {
+			out[name] = s
+		}
 	}
-	watching.Wait()
+	return out
+}
+
+// emptyWithin is how long parts may take to let go of what the clients have left:
+// functions live until their heartbeat timeout.
+const emptyWithin = 3 * time.Minute
+
+// wantHoldings waits until each part has no request in hand and holds about what
+// it held before there were any, and fails the test where one does not.
+func (w *world) wantHoldings(before map[string]Sample) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), emptyWithin)
+	defer cancel()
+	var more []string
+	for {
+		now := w.holdings(ctx)
+		if more = allowed.More(before, now); len(more) == 0 {
+			w.t.Logf("after the last request, as before the first: %+v", now)
+			return
+		}
+		if !pause(ctx, sampleEvery) {
+			w.t.Errorf("%v after the last request there is left: %s", emptyWithin, strings.Join(more, "; "))
+			return
+		}
+	}
 }
 
 func (w *world) watchPart(ctx context.Context, name, web string) {
@@ -105,7 +145,7 @@ func parseSample(text string) (Sample, error) {
 	}
 	for _, name := range inHand {
 		if families[name] != nil {
-			s.Work += gauge(name)
+			s.Work = append(s.Work, gauge(name))
 		}
 	}
 	return s, err
