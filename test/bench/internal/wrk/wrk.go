@@ -22,7 +22,8 @@ type Result struct {
 // Run loads url for the given time over the given number of connections.
 func Run(ctx context.Context, url, header string, connections int, d time.Duration) (Result, error) {
 	cmd := exec.CommandContext(ctx, "wrk", "-t1", "-c"+strconv.Itoa(connections),
-		"-d"+strconv.Itoa(int(d/time.Second))+"s", "--latency", "-H", header, url)
+		"-d"+strconv.Itoa(int(d/time.Second))+"s", "--timeout", "30s", // or what takes 2 s would count as failed
+		"--latency", "-H", header, url)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return Result{}, fmt.Errorf("run wrk (apt-get install wrk): %w: %s", err, out)
