@@ -163,7 +163,7 @@ func idlePod(i, port int) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: fmt.Sprint("echo-", i), UID: types.UID(fmt.Sprint("uid-", i)),
-			Labels:      map[string]string{pool.LabelDeployment: "echo"},
+			Labels:      map[string]string{pool.LabelDeployment: "echo", corev1.LabelTopologyZone: zone},
 			Annotations: map[string]string{pool.AnnotationPort: strconv.Itoa(port)},
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "echo-1", UID: "rs-1", Controller: &controller},
@@ -279,7 +279,11 @@ func (s *subscription) until(what string, ok func(*discoveryv3.Resource) bool) {
 	}
 }
 
-// holds tells whether a list of instances has exactly these UIDs.
+// zone is what all pods tell.
+const zone = "z1"
+
+// holds tells whether a list of instances has exactly these UIDs, each with the
+// zone of its pod.
 func holds(t *testing.T, uids ...string) func(*discoveryv3.Resource) bool {
 	return func(r *discoveryv3.Resource) bool {
 		var l skipperpb.FunctionInstances
@@ -289,6 +293,9 @@ func holds(t *testing.T, uids ...string) func(*discoveryv3.Resource) bool {
 		}
 		var got []string
 		for _, i := range l.GetInstances() {
+			if i.GetZone() != zone {
+				return false
+			}
 			got = append(got, i.GetUid())
 		}
 		return strings.Join(got, " ") == strings.Join(uids, " ")
