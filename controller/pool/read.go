@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -159,7 +160,7 @@ func (r reader) spoiled() {
 func (r reader) function(text string) {
 	f, err := r.functions.Parse(text)
 	if err != nil {
-		r.problem("annotation %s cannot be read (%v): delete the pod", AnnotationFunction, err)
+		r.problem("annotation %s cannot be read (%s): delete the pod", AnnotationFunction, strings.ReplaceAll(err.Error(), "\n", "; ")) // it lists all that is wrong
 		return
 	}
 	k := fn.KeyOf(f)
