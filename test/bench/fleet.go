@@ -89,7 +89,7 @@ func (r *fleetResult) measureWarm(ctx context.Context, f *fleet, settle time.Dur
 		return err
 	}
 	r.ready[0] = c.ready
-	if err := fleetPause(ctx, settle); err != nil {
+	if err := pauseFor(ctx, settle); err != nil {
 		return err
 	}
 	r.warm, err = c.memory(ctx)
@@ -107,7 +107,7 @@ func (r *fleetResult) measureFull(ctx context.Context, f *fleet, settle time.Dur
 	if err != nil {
 		return err
 	}
-	if err := fleetPause(ctx, settle); err != nil {
+	if err := pauseFor(ctx, settle); err != nil {
 		return err
 	}
 	if r.cores, r.full, err = c.steady(ctx); err != nil {
@@ -149,7 +149,7 @@ func (r *fleetReplica) steady(ctx context.Context) (cores float64, least fleetMe
 		return 0, least, err
 	}
 	for time.Since(began) < fleetMinute {
-		if err := fleetPause(ctx, fleetMinute/12); err != nil {
+		if err := pauseFor(ctx, fleetMinute/12); err != nil {
 			return 0, least, err
 		}
 		m, err := r.memory(ctx)
@@ -198,7 +198,7 @@ func (f *fleet) takeover(ctx context.Context) (t fleetTakeover, err error) {
 	}
 	first := f.replicas[0]
 	var owned map[string]bool
-	err = fleetAwait(ctx, "both have converged their functions", time.Second, func(ctx context.Context) (bool, error) {
+	err = await(ctx, "both have converged their functions", time.Second, func(ctx context.Context) (bool, error) {
 		state, err := second.state(ctx)
 		owned = fleetOwned(state, first.ip)
 		decided := fleetDecided(state, time.Time{})
@@ -214,7 +214,7 @@ func (f *fleet) takeover(ctx context.Context) (t fleetTakeover, err error) {
 		_ = f.api.Put(f.world.controller(first.ip, false)) // it is of a kind that the server knows
 	})
 	defer noticed.Stop()
-	err = fleetAwait(ctx, "the ring is left", 20*time.Millisecond, func(ctx context.Context) (bool, error) {
+	err = await(ctx, "the ring is left", 20*time.Millisecond, func(ctx context.Context) (bool, error) {
 		n, err := second.gauge(ctx, "skipper_controller_ring_members")
 		return n == 1, err
 	})
@@ -232,7 +232,7 @@ func (f *fleet) takeover(ctx context.Context) (t fleetTakeover, err error) {
 func (f *fleet) converged(ctx context.Context, r *fleetReplica, owned map[string]bool, since time.Time) (time.Duration, error) {
 	first := map[string]time.Time{}
 	var last time.Time
-	err := fleetAwait(ctx, "every function is converged again", time.Second, func(ctx context.Context) (bool, error) {
+	err := await(ctx, "every function is converged again", time.Second, func(ctx context.Context) (bool, error) {
 		state, err := r.state(ctx)
 		for name, at := range fleetDecided(state, since) {
 			if owned[name] && first[name].IsZero() {

@@ -118,7 +118,7 @@ func (f *fleet) add(ctx context.Context) (*fleetReplica, error) {
 		return nil, err
 	}
 	r.process, f.replicas = p, append(f.replicas, r)
-	if err := fleetAwait(ctx, "controller "+r.ip+" is ready", 20*time.Millisecond, r.isReady); err != nil {
+	if err := await(ctx, "controller "+r.ip+" is ready", 20*time.Millisecond, r.isReady); err != nil {
 		return nil, err
 	}
 	r.ready = time.Since(began)
@@ -153,34 +153,4 @@ func (r *fleetReplica) state(ctx context.Context) (_ *skipperpb.ClusterState, er
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	a, err := skipperpb.NewControllerServiceClient(conn).GetClusterState(ctx, &skipperpb.GetClusterStateRequest{})
 	return a.GetClusterState(), err
-}
-
-// fleetAwait looks until ok.
-func fleetAwait(ctx context.Context, what string, every time.Duration, ok func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
-	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		if done, err := ok(ctx); done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait until %s: %w", what, ctx.Err())
-		case <-tick.C:
-		}
-	}
-}
-
-// fleetPause waits for d.
-func fleetPause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -103,7 +103,7 @@ func holdOpen(ctx context.Context, c *contestant, backend string, o options) (r 
 	if r.arrived, err = awaitHeld(ctx, backend, o.held); err != nil {
 		return r, err
 	}
-	if err := fleetPause(ctx, o.heldFor); err != nil {
+	if err := pauseFor(ctx, o.heldFor); err != nil {
 		return r, err
 	}
 	if r.held, err = readHeld(ctx, c); err != nil {
@@ -117,7 +117,7 @@ func holdOpen(ctx context.Context, c *contestant, backend string, o options) (r 
 	}
 	crowd.finish()
 	r.failed, r.how = crowd.failed()
-	if err := fleetPause(ctx, heldRest); err != nil {
+	if err := pauseFor(ctx, heldRest); err != nil {
 		return r, err
 	}
 	if r.overflow, err = overflows(ctx, c.admin); err != nil {
@@ -149,7 +149,7 @@ func awaitHeld(ctx context.Context, backend string, n int) (arrived int, err err
 		if arrived, err = heldAt(ctx, backend); err != nil || arrived == n {
 			return arrived, err
 		}
-		if err := fleetPause(ctx, time.Second); err != nil {
+		if err := pauseFor(ctx, time.Second); err != nil {
 			return arrived, err
 		}
 	}

@@ -159,7 +159,7 @@ func (b *updateBench) row(ctx context.Context, n, nodes int, t *report.Table) er
 func (b *updateBench) all(ctx context.Context, nodes int) error {
 	ctx, cancel := context.WithTimeout(ctx, updatePatience)
 	defer cancel()
-	return fleetAwait(ctx, fmt.Sprintf("%d Envoys have endpoints", nodes), 100*time.Millisecond, func(ctx context.Context) (bool, error) {
+	return await(ctx, fmt.Sprintf("%d Envoys have endpoints", nodes), 100*time.Millisecond, func(ctx context.Context) (bool, error) {
 		text, err := get(ctx, b.web+"/known")
 		if err != nil {
 			return false, nil //nolint:nilerr // it does not listen yet
@@ -214,7 +214,7 @@ func (b *updateBench) idle(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := fleetPause(ctx, updateIdle); err != nil {
+	if err := pauseFor(ctx, updateIdle); err != nil {
 		return 0, err
 	}
 	after, err := cpuOf(programs)
