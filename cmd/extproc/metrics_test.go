@@ -2,10 +2,8 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"skipper/proto/identity"
-	"skipper/proto/identity/issue"
 	"skipper/test/metricspage"
 )
 
@@ -13,16 +11,9 @@ import (
 // is the table of the page: so a metric that only appears when something has gone
 // wrong is missing here.
 func TestMetricsAreDocumented(t *testing.T) {
-	a, err := issue.NewAuthority(time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := identity.Open(identity.Options{Files: certificate(t, a, identity.Controller), Role: identity.Controller})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, p := newTrustedPlane(t)
 	_, keys := signingKey(t)
-	s := startSidecar(t, newSecurePlane(t, id.Server(nil), "10.0.0.1:80"), func(c *config) {
+	s := startSidecar(t, p, func(c *config) {
 		c.plaintext, c.tls = false, certificate(t, a, identity.Extproc)
 		c.functions.publicKeys = []string{keys}
 	})

@@ -30,7 +30,9 @@ func certificate(t *testing.T, a *issue.Authority, role identity.Role) identity.
 	return f
 }
 
-func TestSidecarSpeaksTLS(t *testing.T) {
+// newTrustedPlane is a controller with a certificate of the authority, and one pod.
+func newTrustedPlane(t *testing.T) (*issue.Authority, *plane) {
+	t.Helper()
 	a, err := issue.NewAuthority(time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +41,11 @@ func TestSidecarSpeaksTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newSecurePlane(t, id.Server(nil), "10.0.0.1:80")
+	return a, newSecurePlane(t, id.Server(nil), "10.0.0.1:80")
+}
+
+func TestSidecarSpeaksTLS(t *testing.T) {
+	a, p := newTrustedPlane(t)
 	s := startSidecar(t, p, func(c *config) { c.plaintext, c.tls = false, certificate(t, a, identity.Extproc) })
 	stream := ask(t, s.dial(t), function("t"))
 	if got := answered(t, stream); got != "10.0.0.1:80" {
